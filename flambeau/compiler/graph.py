@@ -195,6 +195,11 @@ class Value:
     def numel(self) -> int:
         return prod(self.shape)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its elements, without what may lie between them."""
+        return self.numel * self.dtype.itemsize
+
     def mapped(self, number: Callable[[Any], Any]) -> Value:
         """The same with its numbers (or tuples of them) as `number` gives them."""
         return Value(number(self.shape), self.dtype, number(self.strides), number(self.offset), self.base, number(self.dynamic), self.device)

@@ -6,6 +6,7 @@ to 8-byte words described by `words`. It returns 0, or 1 after writing an error 
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -88,6 +89,11 @@ class Table:
 
 
 Word = int | Address | Scratch | ErrorRecord | Function | Table
+
+
+def float_word(number: float) -> int:
+    """A double as the word with its bits."""
+    return int(struct.unpack("<q", struct.pack("<d", number))[0])
 
 
 @record

@@ -157,7 +157,7 @@ def time_steps(plan: Plan, inputs: Sequence[Buffer], parameters: Sequence[Number
     twice.settle()
     assembly = Assembly(plan)
     temporary = [arena(plan.arena_bytes)] if assembly.pooled else []
-    fresh = [allocate(_nbytes(plan.graph, plan.graph.outputs[j])) for j in assembly.fresh]
+    fresh = [allocate(plan.graph.values[plan.graph.outputs[j]].nbytes) for j in assembly.fresh]
     values = (*[b.address for b in (*temporary, *inputs, *fresh)], *parameters)
     for part in assembly.parts:  # once in order, so that every step meets sensible numbers
         if not isinstance(part, HostCall):
@@ -308,7 +308,7 @@ class Assembly:
         """What of the plan depends on sizes."""
         graph, plan = self.plan.interface, self.plan
         return Numbers(
-            [None if isinstance(part, HostCall) else self.layout(part) for part in self.parts], [_nbytes(graph, graph.outputs[j]) for j in self.fresh],
+            [None if isinstance(part, HostCall) else self.layout(part) for part in self.parts], [graph.values[graph.outputs[j]].nbytes for j in self.fresh],
             plan.arena_bytes,
         )  # fmt: skip
 
@@ -398,7 +398,7 @@ class Assembly:
                 return host.number(io[parameter_slot[root]], value)
             slot, offset = self.slot(root)
             address = io[slot] + offset if slot >= 0 else offset
-            memory = view_as_numpy(address, _nbytes(graph, root), owner)
+            memory = view_as_numpy(address, graph.values[root].nbytes, owner)
             moved = sum([io[parameter_slot[p]] * m for p, m in value.dynamic])
             return host.numpy_view(memory, value, value.offset + moved)
 
@@ -448,8 +448,3 @@ def _split(plan: Plan) -> list[list[int] | HostCall]:
         else:
             parts.append([index])
     return parts
-
-
-def _nbytes(graph: Graph, root: int) -> int:
-    value = graph.values[root]
-    return value.numel * value.dtype.itemsize

@@ -48,9 +48,13 @@ class Schedule:
 
     def buffer(self, root: int) -> int:
         """The root that stands for the buffer of `root`."""
-        while root in self.shares:
-            root = self.shares[root]
-        return root
+        return _buffer(self.shares, root)
+
+
+def _buffer(shares: dict[int, int], root: int) -> int:
+    while root in shares:
+        root = shares[root]
+    return root
 
 
 def schedule(graph: Graph, groups: list[list[Step]]) -> Schedule:
@@ -379,9 +383,7 @@ class _Builder:
                     self.copy_before(root, read)
 
     def buffer(self, root: int) -> int:
-        while root in self.shares:
-            root = self.shares[root]
-        return root
+        return _buffer(self.shares, root)
 
     def copy_rest(self) -> None:
         """Copies into external buffers at the end, after every reader of what stands there."""

@@ -170,3 +170,15 @@ def dense(shape: tuple[int, ...], dtype_: dtypes.dtype) -> list[Value]:
 
 
 _CONSTANT = Primitive("constant", lambda metas, attrs: [Value((), attrs["dtype"], ())], None)
+
+
+def rule_of(table: dict[str, Callable[..., Any]], *names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorator: the function is the rule of these primitives in a table of rules by their names (of vmap, of forward mode)."""
+
+    def add_rule(rule: Callable[..., Any]) -> Callable[..., Any]:
+        for name in names:
+            assert name in PRIMITIVES, name
+            table[name] = rule
+        return rule
+
+    return add_rule

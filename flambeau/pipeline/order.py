@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from graphlib import CycleError, TopologicalSorter
+from heapq import heappop, heappush
 
 
 def ordered(needs: Mapping[str, list[str]]) -> list[str]:
-    """The names so that each comes after those it needs. ValueError that shows the circle if there is one."""
+    """The names so that each comes after those it needs: of those that can come next, the one that is written first. ValueError that shows
+    the circle if there is one."""
+    sorter = TopologicalSorter(needs)
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        circle: list[str] = error.args[1][::-1]  # graphlib names what is needed first
+        raise ValueError(f"steps need each other in a circle: {' -> '.join(circle)} (each needs the next one)") from None
+    written = {name: i for i, name in enumerate(needs)}
     done: list[str] = []
-    path: list[str] = []
-
-    def visit(name: str) -> None:
-        if name in done:
-            return
-        if name in path:
-            circle = [*path[path.index(name) :], name]
-            raise ValueError(f"steps need each other in a circle: {' -> '.join(circle)} (each needs the next one)")
-        path.append(name)
-        for other in needs[name]:
-            visit(other)
-        path.pop()
-        done.append(name)
-
-    for name in needs:
-        visit(name)
+    ready: list[tuple[int, str]] = []
+    while sorter.is_active():
+        for name in sorter.get_ready():
+            heappush(ready, (written[name], name))
+        done.append(heappop(ready)[1])
+        sorter.done(done[-1])
     return done
 
 

@@ -139,6 +139,18 @@ class Builder:
         self.declarations.add(f"declare {type_} @llvm.masked.load.{suffix}.p0(ptr, i32, <{width} x i1>, {type_})")
         return self.op(f"call {type_} @llvm.masked.load.{suffix}.p0(ptr {pointer}, i32 {align}, <{width} x i1> {mask}, {type_} zeroinitializer)")
 
+    def strided_lanes(self, width: int, distance: str) -> str:
+        """Vector of i64: how many elements lane i lies behind lane 0, where neighbours lie `distance` (an i64) apart."""
+        lanes = "<" + ", ".join(f"i64 {i}" for i in range(width)) + ">"
+        return self.op(f"mul <{width} x i64> {lanes}, {self.splat('i64', width, distance)}")
+
+    def masked_gather(self, element: str, width: int, pointer: str, offsets: str, mask: str, align: int) -> str:
+        """Elements that lie `offsets` (of `strided_lanes`) behind `pointer`. Lanes whose mask bit is clear read nothing and give zero."""
+        type_ = vector(element, width)
+        addresses = self.op(f"getelementptr {element}, ptr {pointer}, <{width} x i64> {offsets}")
+        arguments = [(f"<{width} x ptr>", addresses), ("i32", str(align)), (f"<{width} x i1>", mask), (type_, "zeroinitializer")]
+        return self.call(type_, f"llvm.masked.gather.v{width}{_suffix(element)}.v{width}p0", arguments)
+
     def masked_store(self, element: str, width: int, value: str, pointer: str, mask: str, align: int) -> None:
         type_ = vector(element, width)
         suffix = f"v{width}{_suffix(element)}"

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from flambeau.compiler.emit.builder import Builder, vector
+from flambeau.compiler.emit.transpose import transpose_vectors
 
 # A tile reads 4 cache lines of float32 from each page and writes 4 to each row. The pitch is no power of two, so that
 # the rows of a tile do not fall into one cache set.
@@ -21,27 +22,6 @@ PITCH: Final = COLUMNS + 16
 def tile_bytes(itemsize: int) -> int:
     """Scratch of one operand, in bytes (a multiple of 64)."""
     return ROWS * PITCH * itemsize
-
-
-def transpose_registers(b: Builder, element: str, rows: list[str]) -> list[str]:
-    """Eklundh's transposition of width vectors of width lanes (IEEE Trans. Computers C-21, 1972): in log2(width) rounds
-    the off-diagonal halves of ever smaller blocks change places."""
-    width = len(rows)
-    type_ = vector(element, width)
-    half = width // 2
-    rows = list(rows)
-    while half:
-        upper = [k if not k & half else width + k - half for k in range(width)]
-        lower = [k + half if not k & half else width + k for k in range(width)]
-        for i in range(width):
-            if i & half:
-                continue
-            first, second = rows[i], rows[i + half]
-            for target, order in ((i, upper), (i + half, lower)):
-                lanes = ", ".join(f"i32 {k}" for k in order)
-                rows[target] = b.op(f"shufflevector {type_} {first}, {type_} {second}, <{width} x i32> <{lanes}>")
-        half //= 2
-    return rows
 
 
 def fill_tile(
@@ -58,7 +38,7 @@ def fill_tile(
             for k in range(width):
                 pointer = b.gep(element, source, b.add(r, b.mul(b.add(c, k), stride)))
                 lines.append(b.load(vector(element, width), pointer, itemsize))
-            for k, line in enumerate(transpose_registers(b, element, lines)):
+            for k, line in enumerate(transpose_vectors(b, element, lines)):
                 to = b.gep(element, tile, b.add(b.mul(b.add(r, k), PITCH), c))
                 b.store(vector(element, width), line, to, itemsize)
 

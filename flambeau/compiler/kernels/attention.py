@@ -6,14 +6,13 @@ parts: the parts' shares of q's gradient are then added in their order.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
 
 from flambeau import dtypes
 from flambeau.compiler.graph import Graph, Node, Value
-from flambeau.compiler.kernel import Address, Kernel, Scratch, Word
+from flambeau.compiler.kernel import Address, Kernel, Scratch, Word, float_word
 from flambeau.compiler.kernels.attention_backward import OFFSETS as BACKWARD_OFFSETS
 from flambeau.compiler.kernels.attention_backward import OPERANDS as BACKWARD_OPERANDS
 from flambeau.compiler.kernels.attention_backward import backward_module
@@ -50,11 +49,6 @@ RESIDENT_BYTES = 1 << 20  # keys and values of a head that are copied at once: h
 LEAST_OF_UNIT = {"bfloat16": (16, 16), "float32": (128, 48)}
 LEAST_HEADS = 8  # fewer heads than this are cut into parts for the backward pass
 LEAST_OPERATIONS = 2_000_000  # of a thread: some 20 microseconds
-
-
-def _bits(number: float) -> int:
-    """A double as the integer with its bits."""
-    return int(struct.unpack("<q", struct.pack("<d", number))[0])
 
 
 class _Problem:
@@ -122,8 +116,8 @@ class _Problem:
         p = float(self.node.attr("dropout"))
         words: dict[str, Word] = {
             "length": self.length, "source": self.source, "head": self.head, "value": self.value,
-            "heads": self.heads, "blocks": self.blocks, "key_block": key_block, "scale": _bits(self.node.attr("scale")),
-            "keep_scale": _bits(1.0 / (1.0 - p) if p < 1.0 else 0.0),
+            "heads": self.heads, "blocks": self.blocks, "key_block": key_block, "scale": float_word(self.node.attr("scale")),
+            "keep_scale": float_word(1.0 / (1.0 - p) if p < 1.0 else 0.0),
         }  # fmt: skip
         for name in operands:
             o = self.values.get(name)

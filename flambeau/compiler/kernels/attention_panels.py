@@ -16,8 +16,8 @@ A left operand's tiles are its upper and its lower 16 lanes, and so are a right 
 from __future__ import annotations
 
 from flambeau.compiler.emit.builder import Builder
+from flambeau.compiler.emit.transpose import transpose_vectors
 from flambeau.compiler.kernels.bfloat_parts import PARTS, Extent, pairs_of_words, rounded_pairs, words
-from flambeau.compiler.kernels.matmul_pack import transpose
 from flambeau.compiler.kernels.matmul_parts_pack import PART_BYTES
 
 BLOCK = 32  # rows and columns
@@ -81,10 +81,10 @@ def pack_blocks(b: Builder, parts: int, operand: str, turned: bool, noted: bool,
 
         if turned and parts == 1:  # pairs first: one block to transpose instead of two
             pairs = [rounded_pairs(b, load(0, i), load(1, i)) for i in range(WIDTH)]
-            for i, line in enumerate(transpose(b, "i32", WIDTH, pairs)):
+            for i, line in enumerate(transpose_vectors(b, "i32", pairs, small_first=True)):
                 b.store(_INTS, line, b.gep("i8", target, 64 * i), 64)
         elif turned:
-            turned_quarters = [transpose(b, "float", WIDTH, [load(half, i) for i in range(WIDTH)]) for half in range(2)]
+            turned_quarters = [transpose_vectors(b, "float", [load(half, i) for i in range(WIDTH)], small_first=True) for half in range(2)]
             for i, (first, second) in enumerate(zip(*turned_quarters, strict=True)):
                 numbers.line(numbers.split(first), numbers.split(second), b.gep("i8", target, 64 * i))
         else:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder, vector
+from flambeau.compiler.emit.transpose import transpose_vectors
 from flambeau.compiler.kernels.convolution_patches import bit_mask
 from flambeau.compiler.kernels.convolution_planes import (
     PHASE,
@@ -16,7 +17,6 @@ from flambeau.compiler.kernels.convolution_planes import (
     write_table,
 )
 from flambeau.compiler.kernels.convolution_problem import call_epilogue, decode_unit, load_words
-from flambeau.compiler.kernels.convolution_transpose import transpose_vectors
 from flambeau.compiler.kernels.matmul_element import Element, Tile
 from flambeau.compiler.kernels.matmul_facts import Epilogue
 from flambeau.compiler.kernels.matmul_packed import module_of
@@ -49,10 +49,9 @@ class Facts:
     in_place: bool
 
     def key(self) -> str:
-        t = self.tile
         store = "direct" if self.direct else "rows" if self.unit_out else "strided"
         read = ":in_place" if self.in_place else ""
-        return f"{self.element.name}:{t.rows}x{t.vectors}x{t.width}:{self.vector_bits}:{self.kind}:{store}:{self.phases}{read}"
+        return f"{self.element.name}:{self.tile.key}:{self.vector_bits}:{self.kind}:{store}:{self.phases}{read}"
 
 
 def emit(facts: Facts, epilogue: Epilogue | None, first_word: int, key: str, target: Target) -> str:
@@ -167,7 +166,7 @@ def _store_sums(facts: Facts, b: Builder) -> str:
 
             def lanes(lane: str) -> None:
                 rows = [b.load(type_, b.gep(compute, source, b.add(lane, i * columns)), size) for i in range(width)]
-                channels = transpose_vectors(b, compute, width, rows)
+                channels = transpose_vectors(b, compute, rows)
                 here = b.gep(memory, target, b.mul(lane, "%out_row"))
                 count = b.sub("%valid", lane)
 

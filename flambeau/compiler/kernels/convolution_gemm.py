@@ -77,8 +77,7 @@ class Facts:
     phases: int
 
     def key(self) -> str:
-        t = self.tile
-        return f"{self.element.name}:{t.rows}x{t.vectors}x{t.width}:{self.vector_bits}:{self.kind}:{'direct' if self.direct else 'scattered'}:{self.phases}"
+        return f"{self.element.name}:{self.tile.key}:{self.vector_bits}:{self.kind}:{'direct' if self.direct else 'scattered'}:{self.phases}"
 
 
 def phases(p: Problem, gradient: bool) -> list[Geometry]:

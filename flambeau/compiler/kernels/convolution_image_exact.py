@@ -42,10 +42,7 @@ def _exact(name: str, b: Builder) -> str:
     w = load_words(b, "%args", len(POINTERS), NAMES)
     floats = f"<{WIDTH} x float>"
     zeros = [(floats, "zeroinitializer")] * _EXACT_OUTPUTS
-    order = "<" + ", ".join(f"i64 {i}" for i in range(WIDTH)) + ">"
-    offsets = b.op(f"mul <{WIDTH} x i64> {order}, {b.splat('i64', WIDTH, w['source_batch'])}")
-    gather = f"llvm.masked.gather.v{WIDTH}f32.v{WIDTH}p0"
-    b.declarations.add(f"declare {floats} @{gather}(<{WIDTH} x ptr>, i32, <{WIDTH} x i1>, {floats})")
+    offsets = b.strided_lanes(WIDTH, w["source_batch"])
     list_bytes = b.mul(b.mul(w["taps_y"], w["taps_x"]), ENTRY)
     first_channel = b.mul(b.mul("%group", w["channels"]), w["source_channel"])
     kernel = b.gep("float", w["kernel"], b.add(b.mul("%group", w["kernel_group"]), b.mul("%output", w["kernel_row"])))
@@ -70,9 +67,7 @@ def _exact(name: str, b: Builder) -> str:
                             entry = b.gep("i8", entries, b.mul(e, ENTRY))
                             source = b.op(f"udiv i64 {b.load('i64', b.gep('i64', entry, 1), 8)}, {STEP_BYTES}")
                             weight_at = b.add(along, b.load("i64", b.gep("i64", entry, 2), 8))
-                            lanes = b.op(f"getelementptr float, ptr {b.gep('float', line, source)}, <{WIDTH} x i64> {offsets}")
-                            arguments = [(f"<{WIDTH} x ptr>", lanes), ("i32", "4"), (f"<{WIDTH} x i1>", mask), (floats, "zeroinitializer")]
-                            value = b.call(floats, gather, arguments, declare=False)
+                            value = b.masked_gather("float", WIDTH, b.gep("float", line, source), offsets, mask, 4)
                             yield [value], (b.splat("float", WIDTH, b.load("float", b.gep("float", k, weight_at), 4)) for k in kernels)
 
                         add = partial(element_of(float32).multiply_add, b, WIDTH)

@@ -26,6 +26,7 @@ from functools import partial
 from typing import Final
 
 from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder
+from flambeau.compiler.emit.transpose import transpose_vectors
 from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Address, Kernel, Word
 from flambeau.compiler.kernels.bfloat_parts import Extent, split_pairs
@@ -43,7 +44,6 @@ from flambeau.compiler.kernels.convolution_judgement import (
 from flambeau.compiler.kernels.convolution_patches import bit_mask
 from flambeau.compiler.kernels.convolution_problem import Operand, load_words, temporary
 from flambeau.compiler.kernels.convolution_tile_pack import HEADER
-from flambeau.compiler.kernels.convolution_transpose import transpose_vectors
 from flambeau.compiler.kernels.float_halves import halves_pairs, power, together
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, round_up
 from flambeau.compiler.kernels.matmul_halves_pack import HALF_BYTES
@@ -354,7 +354,7 @@ def _chunk(left: bool, neighbours: bool, form: str, b: Builder) -> str:
                 for vectors in pair if now else ():
                     for value in vectors:
                         now = extent.include(b, value, now[0], now[1])
-                turned = [transpose_vectors(b, "float", _WIDTH, vectors) for vectors in pair]
+                turned = [transpose_vectors(b, "float", vectors) for vectors in pair]
                 for i, (low, high) in enumerate(zip(*turned, strict=True)):
                     type_ = f"<{2 * _WIDTH} x half>" if form == "halves" else f"<{_WIDTH} x i32>"
                     pieces: Sequence[str] = halves_pairs(b, _WIDTH, low, high, scale) if form == "halves" else split_pairs(b, _WIDTH, low, high)

@@ -21,6 +21,7 @@ from functools import partial
 from typing import Final
 
 from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder
+from flambeau.compiler.emit.transpose import transpose_vectors
 from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Address, Function, Kernel, Scratch, Word
 from flambeau.compiler.kernels.bfloat_parts import are_safe
@@ -42,7 +43,6 @@ from flambeau.compiler.kernels.convolution_problem import Problem, call_epilogue
 from flambeau.compiler.kernels.convolution_step_products import STEP_BYTES_OF, add_halves, add_sums, micro_function, multiply_step
 from flambeau.compiler.kernels.convolution_tile_pack import HEADER
 from flambeau.compiler.kernels.convolution_tile_weights import pack_tile_weights
-from flambeau.compiler.kernels.convolution_transpose import transpose_vectors
 from flambeau.compiler.kernels.float_halves import together
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, round_up
 from flambeau.compiler.kernels.matmul_element import element_of
@@ -184,7 +184,7 @@ def _store(b: Builder) -> str:
         def some_images(n: str) -> None:
             at = b.add(b.mul(o, 4 * LANES), b.mul(n, 4))
             rows = [b.load(floats, b.gep("i8", "%sums", b.add(at, i * SUMS_BYTES)), 64) for i in range(_PIXELS)]
-            for i, row in enumerate(transpose_vectors(b, "float", WIDTH, rows)):
+            for i, row in enumerate(transpose_vectors(b, "float", rows)):
                 image = b.add(n, i)
                 exists = b.op(f"icmp slt i64 {image}, %images")
                 lanes = b.op(f"select i1 {exists}, <{WIDTH} x i1> {mask}, <{WIDTH} x i1> zeroinitializer")

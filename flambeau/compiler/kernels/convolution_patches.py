@@ -153,20 +153,10 @@ def masked_read(
     mask = bit_mask(b, width, low, high)
     if kind == UNIT and width > 1:
         return lambda at: b.masked_load(element, width, at, mask, itemsize)
-    lanes = "<" + ", ".join(f"i64 {i}" for i in range(width)) + ">"
     if width == 1:
         return lambda at: _masked_scalar(b, element, at, mask, itemsize)
-    offsets = b.op(f"mul <{width} x i64> {lanes}, {b.splat('i64', width, distance)}")
-
-    def read_gather(at: str) -> str:
-        addresses = b.op(f"getelementptr {element}, ptr {at}, <{width} x i64> {offsets}")
-        suffix = {"float": "f32", "double": "f64", "half": "f16"}.get(element, element)
-        name = f"llvm.masked.gather.v{width}{suffix}.v{width}p0"
-        arguments = f"<{width} x ptr>, i32, <{width} x i1>, {type_}"
-        b.declarations.add(f"declare {type_} @{name}({arguments})")
-        return b.op(f"call {type_} @{name}(<{width} x ptr> {addresses}, i32 {itemsize}, <{width} x i1> {mask}, {type_} zeroinitializer)")
-
-    return read_gather
+    offsets = b.strided_lanes(width, distance)
+    return lambda at: b.masked_gather(element, width, at, offsets, mask, itemsize)
 
 
 def _masked_scalar(b: Builder, element: str, at: str, mask: str, itemsize: int) -> str:

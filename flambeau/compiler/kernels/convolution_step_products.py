@@ -19,6 +19,7 @@ from flambeau.compiler.kernels.matmul_parts_micro import choose_tiles, multiply_
 from flambeau.compiler.kernels.matmul_parts_pack import PART_BYTES, STEP_BYTES
 from flambeau.compiler.kernels.matmul_tile_pack import LANES
 from flambeau.compiler.kernels.matmul_tiles import SUMS_BYTES
+from flambeau.compiler.kernels.matrix_unit import clear_tiles, store_tiles, tile_register
 
 STEP_BYTES_OF = {"parts": STEP_BYTES, "halves": HALVES_STEP_BYTES}
 _WIDTH = 16
@@ -47,17 +48,11 @@ def _micro(b: Builder, rows: int, columns: int, form: str, types: Types, body: B
         b.call("void", name, [(type_, b.gep("i8", value, shifted[value]) if value in shifted else value) for type_, value in types], declare=False)
     else:
         results = _results(rows, columns, form)
-        for number in results:
-            b.call("void", "llvm.x86.tilezero", [_register(number)])
+        clear_tiles(b, results)
         body(b, rows, columns, form)
-        for number, at in results.items():
-            b.call("void", "llvm.x86.tilestored64", [_register(number), ("ptr", b.gep("i8", "%sums", at)), ("i64", str(4 * LANES))])
+        store_tiles(b, results, lambda number: [tile_register(number), ("ptr", b.gep("i8", "%sums", results[number])), ("i64", str(4 * LANES))])
     text = ", ".join(f"{type_} {value}" for type_, value in types)
     return b.function(f"define internal void @tiles_{rows}x{columns}({text}) noinline #0")
-
-
-def _register(number: int) -> tuple[str, str]:
-    return "i8", str(number)
 
 
 def _results(rows: int, columns: int, form: str) -> dict[int, int]:

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder
+from flambeau.compiler.emit.transpose import transpose_vectors
 from flambeau.compiler.kernel import Address, Function, Kernel, Scratch, Word
 from flambeau.compiler.kernels.bfloat_parts import split_in_order
 from flambeau.compiler.kernels.convolution_judgement import NOTES, clear_notes, judge, look_function, scale_of
@@ -34,7 +35,6 @@ from flambeau.compiler.kernels.convolution_tile_pack import (
     extent_in_memory,
     put_extent,
 )
-from flambeau.compiler.kernels.convolution_transpose import transpose_vectors
 from flambeau.compiler.kernels.float_halves import halves_in_order
 from flambeau.compiler.kernels.matmul_blocking import ceil_div
 from flambeau.compiler.kernels.matmul_element import Element
@@ -234,7 +234,7 @@ def _pack_channels(form: str, b: Builder) -> str:
         halves = []
         for first in range(0, DEEP, WIDTH):
             lines = [b.gep("float", "%source", b.add(b.mul("%pitch", first + i), at)) for i in range(WIDTH)]
-            halves.append(transpose_vectors(b, "float", WIDTH, [b.load(_FLOATS, line, 64) for line in lines]))
+            halves.append(transpose_vectors(b, "float", [b.load(_FLOATS, line, 64) for line in lines]))
         extremes = list(seen)
         for pair in zip(*halves, strict=True):
             to = b.add(b.mul(tap, step_bytes), b.add(b.mul(b.op(f"lshr i64 {row}, 4"), TILE_BYTES), b.mul(b.op(f"and i64 {row}, 15"), 64)))

@@ -23,6 +23,7 @@ from dataclasses import astuple, replace
 from functools import partial
 
 from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder, module, vector
+from flambeau.compiler.emit.transpose import transpose_vectors
 from flambeau.compiler.graph import Graph, contiguous_strides
 from flambeau.compiler.kernel import Address, Kernel, Scratch, Word
 from flambeau.compiler.kernels.convolution_patches import WORDS, Geometry, bit_mask, read_kind
@@ -35,7 +36,6 @@ from flambeau.compiler.kernels.convolution_planes import (
     shifts,
 )
 from flambeau.compiler.kernels.convolution_problem import COMPUTE_DTYPE, Problem, load_words, numel, temporary
-from flambeau.compiler.kernels.convolution_transpose import transpose_vectors
 from flambeau.compiler.kernels.convolution_weight_planes import plane_weight_gradient, weight_planes_apply
 from flambeau.compiler.kernels.convolution_weight_products import CHUNK, NAMES, Facts, emit_products
 from flambeau.compiler.kernels.convolution_weight_tiles import tile_weight_gradient, weight_tiles_apply
@@ -220,7 +220,7 @@ def _emit_sum(facts: Facts, dense: bool, key: str, target: Target) -> str:
                 return [sums.add(b, width, old, b.load(type_, b.gep(compute, row, at), size)) for old, row in zip(acc, rows, strict=True)]
 
             total = b.loop(0, w["partials"], 1, add, [(type_, sums.zero(width))] * width)
-            for i, row in enumerate(transpose_vectors(b, compute, width, total)):
+            for i, row in enumerate(transpose_vectors(b, compute, total)):
                 b.store(type_, row, b.gep(compute, "%buffer", i * width), size)
 
             def output(i: str) -> None:
@@ -288,7 +288,7 @@ def _dense_sum(facts: Facts, name: str, b: Builder) -> str:
                 source = b.gep(compute, buffer, b.add(b.mul(k, w["pitch"]), o))
                 # Rows beyond K hold what was there before; nothing stores what they give.
                 loaded = [b.load(type_, b.gep(compute, source, b.mul(w["pitch"], i)), size) for i in range(width)]
-                turned = transpose_vectors(b, compute, width, loaded)
+                turned = transpose_vectors(b, compute, loaded)
                 to = b.gep(element.memory, w["out"], b.add(b.mul(b.add(b.mul(g, w["outputs"]), o), w["out_row"]), b.add(k0, k)))
 
                 def put(i: int | str, value: str) -> None:

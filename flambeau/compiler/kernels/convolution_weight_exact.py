@@ -138,10 +138,7 @@ def _exact(name: str, b: Builder) -> str:
     blocks = Blocks(b, w, "%s")
     floats = f"<{_WIDTH} x float>"
     zeros = [(floats, "zeroinitializer")] * _EXACT_OUTPUTS
-    order = "<" + ", ".join(f"i64 {i}" for i in range(_WIDTH)) + ">"
-    offsets = b.op(f"mul <{_WIDTH} x i64> {order}, {b.splat('i64', _WIDTH, w['step_x'])}")
-    gather = f"llvm.masked.gather.v{_WIDTH}f32.v{_WIDTH}p0"
-    b.declarations.add(f"declare {floats} @{gather}(<{_WIDTH} x ptr>, i32, <{_WIDTH} x i1>, {floats})")
+    offsets = b.strided_lanes(_WIDTH, w["step_x"])
 
     def channel(c: str) -> None:
         def tap(k: str) -> None:
@@ -164,11 +161,8 @@ def _exact(name: str, b: Builder) -> str:
                             def pixels(q: str) -> Iterator[Operands[str, str]]:
                                 mask = bit_mask(b, _WIDTH, 0, b.sub(columns, q))
                                 at = b.add(x0, q)
-                                lanes = b.op(f"getelementptr float, ptr {b.gep('float', from_x, blocks.source(here, at, shift))}, <{_WIDTH} x i64> {offsets}")
-                                arguments = [
-                                    (f"<{_WIDTH} x ptr>", lanes), ("i32", "4"), (f"<{_WIDTH} x i1>", mask), (floats, "zeroinitializer")
-                                ]  # fmt: skip
-                                left = b.call(floats, gather, arguments, declare=False)
+                                pixel = b.gep("float", from_x, blocks.source(here, at, shift))
+                                left = b.masked_gather("float", _WIDTH, pixel, offsets, mask, 4)
                                 place = b.add(b.mul(here, w["width"]), at)
                                 yield [left], (b.masked_load("float", _WIDTH, b.gep("float", g, place), mask, 4) for g in from_g)
 

@@ -13,13 +13,13 @@ from functools import partial
 from typing import Final
 
 from flambeau.compiler.emit.builder import Builder
+from flambeau.compiler.emit.transpose import transpose_vectors
 from flambeau.compiler.kernel import Function
 from flambeau.compiler.kernels.bfloat_parts import split_in_order
 from flambeau.compiler.kernels.convolution_judgement import scale_of
 from flambeau.compiler.kernels.convolution_patches import UNIT, bit_mask
 from flambeau.compiler.kernels.convolution_problem import load_words
 from flambeau.compiler.kernels.convolution_tile_pack import CARRIED, COUNTS, EXTENT, NOTHING_CARRIED, lanes_inside
-from flambeau.compiler.kernels.convolution_transpose import transpose_vectors
 from flambeau.compiler.kernels.float_halves import halves_in_order
 from flambeau.compiler.kernels.matmul_packed import native
 from flambeau.compiler.kernels.matmul_parts_pack import PART_BYTES
@@ -125,7 +125,7 @@ def _turn(form: str, name: str, b: Builder) -> str:
             here = b.gep("i8", "%planes", b.add(b.mul("%part_bytes", part), b.mul(s, 64)))
             rows = [b.load(_INTS, b.gep("i8", here, b.mul("%channel_bytes", i)), 64) for i in range(_WIDTH)]
             to = b.gep("i8", "%out", b.add(b.mul(s, COUNTS[form] * PART_BYTES), PART_BYTES * part))
-            for i, value in enumerate(transpose_vectors(b, "i32", _WIDTH, rows)):
+            for i, value in enumerate(transpose_vectors(b, "i32", rows)):
                 b.store(_INTS, value, b.gep("i8", to, 64 * i), 64)
 
     b.loop(0, "%steps", 1, step)

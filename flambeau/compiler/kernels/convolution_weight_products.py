@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder, vector
+from flambeau.compiler.emit.transpose import transpose_vectors
 from flambeau.compiler.kernels.convolution_patches import GATHER, bit_mask, pack_patches
 from flambeau.compiler.kernels.convolution_planes import (
     PHASE,
@@ -16,7 +17,6 @@ from flambeau.compiler.kernels.convolution_planes import (
     write_table,
 )
 from flambeau.compiler.kernels.convolution_problem import load_words
-from flambeau.compiler.kernels.convolution_transpose import transpose_vectors
 from flambeau.compiler.kernels.matmul_element import Element, Tile
 from flambeau.compiler.kernels.matmul_packed import module_of
 from flambeau.compiler.tile.contract import Operands, contract
@@ -47,8 +47,7 @@ class Facts:
     flat: bool
 
     def key(self) -> str:
-        t = self.tile
-        return f"{self.element.name}:{t.rows}x{t.vectors}x{t.width}:{self.vector_bits}:{self.g_kind}:{self.x_kind}:{'flat' if self.flat else 'copied'}"
+        return f"{self.element.name}:{self.tile.key}:{self.vector_bits}:{self.g_kind}:{self.x_kind}:{'flat' if self.flat else 'copied'}"
 
 
 def emit_products(facts: Facts, key: str, target: Target) -> str:
@@ -303,7 +302,7 @@ def _transpose_chunk(b: Builder, element: Element, tile: Tile) -> str:
                 mask = bit_mask(b, width, 0, b.sub("%pixels", p))
                 rows = [b.masked_load(element.compute, width, b.gep(element.compute, at, p), mask, size) for at in lines]
             to = b.gep(element.compute, target, b.mul(p, tile.columns))
-            for i, row in enumerate(transpose_vectors(b, element.compute, width, rows)):
+            for i, row in enumerate(transpose_vectors(b, element.compute, rows)):
                 b.store(type_, row, b.gep(element.compute, to, i * tile.columns), size)
 
         b.loop(0, "%pixels", width, pixels)

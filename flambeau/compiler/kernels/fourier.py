@@ -9,7 +9,6 @@ about all of it, and how many signals there are; threads never do, so bits do no
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +17,7 @@ from typing import Final
 
 from flambeau import dtypes
 from flambeau.compiler.graph import Graph, Value, contiguous_strides
-from flambeau.compiler.kernel import Address, Kernel, Scratch, Table, Word
+from flambeau.compiler.kernel import Address, Kernel, Scratch, Table, Word, float_word
 from flambeau.compiler.kernels import fourier_lanes, fourier_rows
 from flambeau.compiler.kernels.fourier_stages import ITEMSIZE, lanes_of, stages_function
 from flambeau.compiler.kernels.fourier_tables import convolution_length, radices, split
@@ -71,10 +70,6 @@ def _side(graph: Graph, value_id: int, dim: int) -> Side:
     parts = 2 if v.dtype.is_complex else 1
     sizes, strides = (tuple([s for d, s in enumerate(of) if d != dim]) for of in (v.shape, v.strides))
     return Side(value_id, sizes, tuple([s * parts for s in strides]), v.strides[dim] * parts, 1, parts == 2, address(graph, value_id))
-
-
-def _bits(scale: float) -> int:
-    return int(struct.unpack("<q", struct.pack("<d", scale))[0])
 
 
 class _Maker:
@@ -185,7 +180,7 @@ class _Maker:
             "x": x.offset, "to": to.offset, "stages": stages_function(real, target), "table": Table("stages", (length, real)),
             "scratch": Scratch(4 * points * lanes * ITEMSIZE[real]), "odd": len(plan) % 2, "points": points, "n": n, "blocks": blocks,
             "count": lane.count, "read": read, "write": write, "step0": x.step, "other0": x.other, "step1": to.step, "other1": to.other,
-            "scale": _bits(scale / length if convolved else scale), **outer.words(), **lane.words(),
+            "scale": float_word(scale / length if convolved else scale), **outer.words(), **lane.words(),
         }  # fmt: skip
         if convolved:
             words |= {"length": length, "chirp": Table("chirp", (n, real)), "spectrum": Table("chirp_spectrum", (n, length, real))}
@@ -206,7 +201,7 @@ class _Maker:
         blocks = -(-write // fourier_rows.BLOCK)
         words: dict[str, Word] = {
             "x": x.offset, "to": to.offset, "n": n, "read": read, "write": write, "blocks": blocks, "step0": x.step, "other0": x.other,
-            "step1": to.step, "other1": to.other, "scale": _bits(scale), **batch.words(),
+            "step1": to.step, "other1": to.other, "scale": float_word(scale), **batch.words(),
         }  # fmt: skip
         if table is not None:
             words["table"] = table

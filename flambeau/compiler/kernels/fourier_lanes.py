@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from flambeau.compiler.emit.code import Array, Code
+from flambeau.compiler.emit.complex import add, sub
 from flambeau.compiler.emit.lanes import Lanes
-from flambeau.compiler.kernels.convolution_transpose import transpose_vectors
-from flambeau.compiler.kernels.fourier_stages import ELEMENT, ITEMSIZE, Point, add, lanes_of, subtract, times
+from flambeau.compiler.emit.transpose import transpose_vectors
+from flambeau.compiler.kernels.fourier_stages import ELEMENT, ITEMSIZE, Point, lanes_of, times
 from flambeau.compiler.kernels.move_layout import Group
 from flambeau.runtime.target import Target
 from flambeau.runtime.untracked import record
@@ -178,7 +179,7 @@ class _Block:
 
             def square(low: Lanes, width: int, mask: str | None) -> None:
                 rows = [self.signal(i).load(low, lanes, mask).name for i in range(lanes)]
-                for i, name in enumerate(transpose_vectors(c.b, self.element, lanes, rows)):
+                for i, name in enumerate(transpose_vectors(c.b, self.element, rows)):
                     column = c.named(self.element, name, lanes)
                     if is_complex:
                         to.at((low + (i ^ self.exchanged)) * lanes).store(0, column)
@@ -245,7 +246,7 @@ class _Block:
                     columns = [source.at((low + (i ^ self.exchanged)) * lanes).load(0, lanes) for i in range(lanes)]
                 else:
                     columns = [self.get(source, low + i)[0] for i in range(lanes)]
-                rows = transpose_vectors(c.b, self.element, lanes, [(x * all_scale).name for x in columns])
+                rows = transpose_vectors(c.b, self.element, [(x * all_scale).name for x in columns])
                 for i, name in enumerate(rows):
                     self.signal(i).store(low, c.named(self.element, name, lanes), mask)
 
@@ -306,11 +307,11 @@ class _Block:
 
         def one(k: Lanes) -> None:
             x, (y0, y1) = self.get(source, k), self.get(source, n - k)
-            even, odd = add(x, (y0, -y1)), subtract(x, (y0, -y1))
+            even, odd = add(x, (y0, -y1)), sub(x, (y0, -y1))
             even = even[0] * 0.5, even[1] * 0.5
             odd = times((odd[1] * 0.5, odd[0] * -0.5), self.root(k))
             self.put(to, k, add(even, odd))
-            first, last = add(even, odd), subtract(even, odd)
+            first, last = add(even, odd), sub(even, odd)
             self.put(to, n - k, (last[0], -last[1]))
             if whole:
                 self.put(to, n + k, last)
@@ -326,7 +327,7 @@ class _Block:
 
         def one(k: Lanes) -> None:
             x, (y0, y1) = self.get(source, k), self.get(source, n - k)
-            even, odd = add(x, (y0, -y1)), subtract(x, (y0, -y1))
+            even, odd = add(x, (y0, -y1)), sub(x, (y0, -y1))
             w = self.root(k)
             odd = times(odd, (w[0], -w[1]))
             self.put(to, k, (even[0] - odd[1], even[1] + odd[0]))

@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from flambeau.compiler.emit.code import Code
+from flambeau.compiler.emit.complex import add, sub
 from flambeau.compiler.emit.lanes import Lanes
-from flambeau.compiler.kernels.fourier_stages import ELEMENT, Point, add, subtract, times
+from flambeau.compiler.kernels.fourier_stages import ELEMENT, Point, times
 from flambeau.compiler.kernels.move_layout import Group
 from flambeau.runtime.target import Target
 from flambeau.runtime.untracked import record
@@ -117,7 +118,7 @@ def _number(c: Code, form: str, get: Callable[[Lanes], Point], k: Lanes, n: Lane
         a, b = (a[0], k.eq(0).select(0.0, a[1])), (b[0], k.eq(0).select(0.0, b[1]))
     table = c.array("halves", a[0].element).at(k * 2)
     w = table[0], table[1]
-    even, odd = add(a, (b[0], -b[1])), subtract(a, (b[0], -b[1]))
+    even, odd = add(a, (b[0], -b[1])), sub(a, (b[0], -b[1]))
     if back:
         odd = times(odd, (w[0], -w[1]))
         return even[0] - odd[1], even[1] + odd[0]

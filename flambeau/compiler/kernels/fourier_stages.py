@@ -15,6 +15,7 @@ import numpy as np
 
 from flambeau.compiler.emit.builder import module
 from flambeau.compiler.emit.code import Array, Code
+from flambeau.compiler.emit.complex import add, sub
 from flambeau.compiler.emit.lanes import Lanes
 from flambeau.compiler.kernel import Function
 from flambeau.compiler.kernels.fourier_tables import LARGEST_RADIX, RECORD, roots
@@ -37,14 +38,6 @@ def stages_function(real: str, target: Target) -> Function:
 
 
 # -- butterflies ------------------------------------------------------------------------------------------------------
-def add(a: Point, b: Point) -> Point:
-    return a[0] + b[0], a[1] + b[1]
-
-
-def subtract(a: Point, b: Point) -> Point:
-    return a[0] - b[0], a[1] - b[1]
-
-
 def times(a: Point, w: Point) -> Point:
     """The product of two complex numbers, each part rounded twice."""
     return a[0].fma(w[0], -(a[1] * w[1])), a[1].fma(w[0], a[0] * w[1])
@@ -56,13 +49,13 @@ def _turned(a: Point) -> Point:
 
 
 def _two(a: Sequence[Point]) -> list[Point]:
-    return [add(a[0], a[1]), subtract(a[0], a[1])]
+    return [add(a[0], a[1]), sub(a[0], a[1])]
 
 
 def _four(a: Sequence[Point]) -> list[Point]:
     (s, d), (t, e) = _two((a[0], a[2])), _two((a[1], a[3]))
     e = _turned(e)
-    return [add(s, t), add(d, e), subtract(s, t), subtract(d, e)]
+    return [add(s, t), add(d, e), sub(s, t), sub(d, e)]
 
 
 def _eight(a: Sequence[Point]) -> list[Point]:
@@ -70,7 +63,7 @@ def _eight(a: Sequence[Point]) -> list[Point]:
     half = math.sqrt(0.5)
     (_, _), (x, y), two, (u, v) = odd
     odd = [odd[0], ((x + y) * half, (y - x) * half), _turned(two), ((v - u) * half, -(u + v) * half)]
-    return [*map(add, even, odd), *map(subtract, even, odd)]
+    return [*map(add, even, odd), *map(sub, even, odd)]
 
 
 def _odd(a: Sequence[Point]) -> list[Point]:
@@ -78,7 +71,7 @@ def _odd(a: Sequence[Point]) -> list[Point]:
     r = len(a)
     half = r // 2
     sums = [add(a[k], a[r - k]) for k in range(1, half + 1)]
-    differences = [subtract(a[k], a[r - k]) for k in range(1, half + 1)]
+    differences = [sub(a[k], a[r - k]) for k in range(1, half + 1)]
     first = a[0]
     for x in sums:
         first = add(first, x)
@@ -191,7 +184,7 @@ class _Stage:
                 def pair(k: Lanes) -> None:
                     x, y = (self.load(self.source, s * (p + m * at) + q) for at in (k, r - k))
                     self.store(self.sums, k - 1, add(x, y))
-                    self.store(self.differences, k - 1, subtract(x, y))
+                    self.store(self.differences, k - 1, sub(x, y))
                     for cell, part in zip(total, add(x, y), strict=True):
                         cell.add(part)
 

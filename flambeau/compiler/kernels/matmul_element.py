@@ -174,6 +174,11 @@ class Tile:
         return self.vectors * self.width
 
     @property
+    def key(self) -> str:
+        """Names it in the keys of kernels."""
+        return f"{self.rows}x{self.vectors}x{self.width}"
+
+    @property
     def heights(self) -> tuple[int, ...]:
         """Heights of the micro-kernels that finish the last rows, tallest first. Eight accumulators are the least that
         hide a latency of 4 cycles at two multiply-adds a cycle."""

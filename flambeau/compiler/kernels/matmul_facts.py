@@ -55,7 +55,7 @@ class Facts:
 
     def key(self) -> str:
         return (
-            f"{self.element.key}:{self.tile.rows}x{self.tile.vectors}x{self.tile.width}:a={self.a_unit}:b={self.b_unit}"
+            f"{self.element.key}:{self.tile.key}:a={self.a_unit}:b={self.b_unit}"
             f":c={self.c_unit}:batch={self.batch_dims}{':exchanged' * self.exchanged}{':direct' * self.direct}{':prepacked' * self.prepacked}"
         )
 

@@ -40,6 +40,7 @@ from flambeau.compiler.kernels.matmul_parts_micro import choose_tiles, tiles_fun
 from flambeau.compiler.kernels.matmul_parts_pack import STEP_BYTES as PARTS_STEP_BYTES
 from flambeau.compiler.kernels.matmul_tile_pack import LANES
 from flambeau.compiler.kernels.matmul_tiles import SUMS_BYTES
+from flambeau.compiler.kernels.matrix_unit import start_tiles, store_tiles, tile_register
 from flambeau.runtime.target import Target
 
 if TYPE_CHECKING:
@@ -213,26 +214,14 @@ def micro(b: Builder, rows: int, columns: int) -> str:
     count = rows * columns
     many, one = ("%b", "%a") if columns > rows else ("%a", "%b")
 
-    def register(number: int) -> tuple[str, str]:
-        return "i8", str(number)
-
     def sums(number: int) -> list[tuple[str, str]]:
         which, large = number % 2, number < 2
         offset = (0 if large else SUMS_BYTES) + which * (64 if columns > rows else 16 * 4 * LANES)
-        return [register(number), ("ptr", b.gep("i8", "%sums", offset)), ("i64", str(4 * LANES))]
+        return [tile_register(number), ("ptr", b.gep("i8", "%sums", offset)), ("i64", str(4 * LANES))]
 
     accumulators = [kind + i for kind in (0, 2) for i in range(count)]
 
-    def clear() -> None:
-        for number in accumulators:
-            b.call("void", "llvm.x86.tilezero", [register(number)])
-
-    def fetch() -> None:
-        for number in accumulators:
-            b.call("void", "llvm.x86.tileloadd64", sums(number))
-
-    b.when("%add", fetch)
-    b.when(b.op("xor i1 %add, true"), clear)
+    start_tiles(b, accumulators, sums)
 
     def step(s: str) -> None:
         at = b.mul(s, STEP_BYTES)
@@ -240,13 +229,12 @@ def micro(b: Builder, rows: int, columns: int) -> str:
         def load(number: int, operand: str, half: int, tile: int) -> None:
             panel = many if operand == "many" else one
             source = b.gep("i8", b.gep("i8", panel, at), half * HALF_BYTES + tile * HALF_BYTES // 2)
-            b.call("void", "llvm.x86.tileloadd64", [register(number), ("ptr", source), ("i64", "64")])
+            b.call("void", "llvm.x86.tileloadd64", [tile_register(number), ("ptr", source), ("i64", "64")])
 
         multiply_halves(b, count, columns > rows, load)
 
     b.loop(0, "%steps", 1, step)
-    for number in accumulators:
-        b.call("void", "llvm.x86.tilestored64", sums(number))
+    store_tiles(b, accumulators, sums)
     return b.function(_header(f"halves_{rows}x{columns}"))
 
 

@@ -18,8 +18,8 @@ from collections.abc import Iterator
 from functools import partial
 
 from flambeau.compiler.emit.builder import Builder, vector
+from flambeau.compiler.emit.transpose import transpose_vectors
 from flambeau.compiler.kernels.matmul_element import Element, Tile
-from flambeau.compiler.kernels.matmul_pack import transpose
 from flambeau.compiler.tile.contract import Operands, contract
 
 CHUNK = 16  # steps between two prefetches
@@ -244,7 +244,7 @@ def store_part(b: Builder, element: Element, tile: Tile, c_unit: str) -> str:
             target = b.gep(result.memory, b.gep(result.memory, "%c", b.mul(j, "%c_column")), i)
             mask, none = b.tail_mask(b.sub("%rows", i), width), f"<{width} x i1> zeroinitializer"
             left = b.sub("%columns", j)
-            for column, value in enumerate(transpose(b, element.compute, width, loaded)):
+            for column, value in enumerate(transpose_vectors(b, element.compute, loaded, small_first=True)):
                 valid = b.op(f"icmp sgt i64 {left}, {column}")
                 lanes = b.op(f"select i1 {valid}, <{width} x i1> {mask}, {none}")
                 at = b.gep(result.memory, target, b.mul(column, "%c_column"))

@@ -13,6 +13,7 @@ packs `count` rows (columns) of the source. Which stride is 1 is a fact of the g
 from __future__ import annotations
 
 from flambeau.compiler.emit.builder import Builder, vector
+from flambeau.compiler.emit.transpose import transpose_vectors
 from flambeau.compiler.kernels.matmul_element import Element
 
 # Elements that a full-width store may write past a panel's end: the panel's successor or this slack takes them.
@@ -123,7 +124,7 @@ def _transpose(b: Builder, element: Element, width: int, lanes: int, source: str
                     b.prefetch(following)
                     value = b.load(memory, at, element.memory_bytes)
                     loaded.append(element.widen(b, width, value))
-                columns.append(transpose(b, element.compute, width, loaded))
+                columns.append(transpose_vectors(b, element.compute, loaded, small_first=True))
                 if lanes % width == 0:  # no store spills over: store group by group, with fewer live registers
                     _store_columns(b, element, compute, columns, k, group, width, lanes, target, [len(columns) - 1])
             if lanes % width:
@@ -144,23 +145,3 @@ def _store_columns(
         at_k = b.gep(element.compute, target, b.mul(b.add(k, j), lanes))
         for g in which:
             b.store(compute, columns[g][j], b.gep(element.compute, at_k, g * width), element.compute_bytes)
-
-
-def transpose(b: Builder, element: str, width: int, rows: list[str]) -> list[str]:
-    """A width x width block in registers, transposed by log2(width) butterflies of two-input shuffles."""
-    type_ = vector(element, width)
-    values = list(rows)
-    step = 1
-    while step < width:
-        low = ", ".join(f"i32 {lane if not lane & step else width + lane - step}" for lane in range(width))
-        high = ", ".join(f"i32 {lane + step if not lane & step else width + lane}" for lane in range(width))
-        following = list(values)
-        for i in range(width):
-            if i & step:
-                continue
-            x, y = values[i], values[i + step]
-            following[i] = b.op(f"shufflevector {type_} {x}, {type_} {y}, <{width} x i32> <{low}>")
-            following[i + step] = b.op(f"shufflevector {type_} {x}, {type_} {y}, <{width} x i32> <{high}>")
-        values = following
-        step *= 2
-    return values

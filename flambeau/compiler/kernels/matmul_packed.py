@@ -78,7 +78,7 @@ def shared(facts: Facts) -> tuple[Facts, dict[str, Word]]:
 def tile_function(facts: Facts) -> Function:
     """The micro-kernels of a tile size, and the choice among them."""
     element, tile = facts.element, facts.tile
-    key = f"matmul:tile:{element.key}:{tile.rows}x{tile.vectors}x{tile.width}:c={facts.c_unit}{':direct' * facts.direct}:{facts.vector_bits}"
+    key = f"matmul:tile:{element.key}:{tile.key}:c={facts.c_unit}{':direct' * facts.direct}:{facts.vector_bits}"
     return Function(key, partial(_tile_module, facts, key))
 
 

@@ -10,6 +10,7 @@ from flambeau.compiler.kernel import Function
 from flambeau.compiler.kernels.bfloat_parts import PRODUCTS
 from flambeau.compiler.kernels.matmul_packed import native
 from flambeau.compiler.kernels.matmul_parts_pack import PART_BYTES
+from flambeau.compiler.kernels.matrix_unit import call_one_of_tiles, start_tiles, store_tiles, tile_register
 
 
 def tiles_function(kind: str, write: Callable[..., str], choose: Callable[..., str], vector_bits: int) -> Function:
@@ -54,25 +55,14 @@ def micro(b: Builder, rows: int, columns: int, parts: int = 3, exchanged: bool =
     `exchanged`: a is the product's right operand; parts are multiplied in the order of the product's own operands, so that its bits do not
     tell which way it was computed."""
     products = ((0, 0),) if parts == 1 else tuple([(right, left) for left, right in PRODUCTS]) if exchanged else PRODUCTS
-    results = [(r, c) for r in range(rows) for c in range(columns)]
+    results = [2 * r + c for r in range(rows) for c in range(columns)]
 
-    def register(number: int) -> tuple[str, str]:
-        return "i8", str(number)
-
-    def sums(r: int, c: int) -> list[tuple[str, str]]:
+    def sums(number: int) -> list[tuple[str, str]]:
+        r, c = divmod(number, 2)
         at = b.gep("i8", b.gep("i8", "%sums", b.mul("%row", 16 * r)), 64 * c)
-        return [register(2 * r + c), ("ptr", at), ("i64", "%row")]
+        return [tile_register(number), ("ptr", at), ("i64", "%row")]
 
-    def clear() -> None:
-        for r, c in results:
-            b.call("void", "llvm.x86.tilezero", [register(2 * r + c)])
-
-    def fetch() -> None:
-        for r, c in results:
-            b.call("void", "llvm.x86.tileloadd64", sums(r, c))
-
-    b.when("%add", fetch)
-    b.when(b.op("xor i1 %add, true"), clear)
+    start_tiles(b, results, sums)
 
     def step(s: str) -> None:
         at = b.mul(s, parts * PART_BYTES)
@@ -85,8 +75,7 @@ def micro(b: Builder, rows: int, columns: int, parts: int = 3, exchanged: bool =
         multiply_parts(b, rows, columns, load, products)
 
     b.loop(0, "%steps", 1, step)
-    for r, c in results:
-        b.call("void", "llvm.x86.tilestored64", sums(r, c))
+    store_tiles(b, results, sums)
     return b.function(f"define internal void @tiles_{rows}x{columns}(i64 %steps, ptr %a, ptr %b, ptr %sums, i1 %add, i64 %row) noinline #0")
 
 
@@ -100,12 +89,6 @@ def choose_tiles(b: Builder, name: str, stem: str, types: Sequence[tuple[str, st
     """Text of `name(..., tall, wide)`: calls `stem`_RxC of 16 x 16 tiles with the arguments before."""
     high = b.op(f"select i1 {b.op('icmp sgt i64 %tall, 16')}, i64 2, i64 0")
     which = b.add(high, b.op(f"zext i1 {b.op('icmp sgt i64 %wide, 16')} to i64"))
-    done, labels = b.new_label("done"), [b.new_label("tiles") for _ in range(4)]
-    b.emit(f"switch i64 {which}, label %{labels[3]} [{' '.join(f'i64 {i}, label %{labels[i]}' for i in range(3))}]")
-    for i, label in enumerate(labels):
-        b.label(label)
-        b.call("void", f"{stem}_{i // 2 + 1}x{i % 2 + 1}", types, declare=False)
-        b.branch(done)
-    b.label(done)
+    call_one_of_tiles(b, which, stem, types)
     text = ", ".join(f"{type_} {value}" for type_, value in [*types, ("i64", "%tall"), ("i64", "%wide")])
     return b.function(f"define void @{name}({text}) noinline #0")

@@ -18,10 +18,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from flambeau.compiler.emit.builder import Builder
+from flambeau.compiler.emit.transpose import transpose_vectors
 from flambeau.compiler.kernel import Function
 from flambeau.compiler.kernels.bfloat_parts import Extent, split_pairs
 from flambeau.compiler.kernels.matmul_facts import Facts
-from flambeau.compiler.kernels.matmul_pack import transpose
 from flambeau.compiler.kernels.matmul_packed import native
 from flambeau.compiler.kernels.matmul_tile_pack import LANES
 
@@ -151,12 +151,7 @@ class Packing:
         b = self.b
         if not self.offsets:
             return b.masked_load("float", WIDTH, source, mask, 4) if mask else b.load(_TYPE, source, 4)
-        name = f"llvm.masked.gather.v{WIDTH}f32.v{WIDTH}p0"
-        addresses = b.op(f"getelementptr float, ptr {source}, <{WIDTH} x i64> {self.offsets}")
-        lanes = mask or "<" + ", ".join(["i1 true"] * WIDTH) + ">"
-        arguments = [(f"<{WIDTH} x ptr>", addresses), ("i32", "4"), (f"<{WIDTH} x i1>", lanes), (_TYPE, "zeroinitializer")]
-        b.declarations.add(f"declare {_TYPE} @{name}(<{WIDTH} x ptr>, i32, <{WIDTH} x i1>, {_TYPE})")
-        return b.call(_TYPE, name, arguments, declare=False)
+        return b.masked_gather("float", WIDTH, source, self.offsets, mask or "<" + ", ".join(["i1 true"] * WIDTH) + ">", 4)
 
     def fetch(self, address: str) -> None:
         """Have a line brought into the second-level cache."""
@@ -269,7 +264,7 @@ class Packing:
                     self.fetch(b.gep("float", b.gep("float", following, b.mul(stride, row)), across))
                 seen = self.look(loaded[-1], seen)
             if self.turns:
-                blocks += transpose(b, "float", WIDTH, loaded)
+                blocks += transpose_vectors(b, "float", loaded, small_first=True)
         target = self.tile(first, s)
         for row in range(WIDTH if self.turns else 0):
             low, gap = (row, WIDTH) if self.by_lanes else (row * self.pair_step, self.pair_gap)

@@ -7,10 +7,10 @@ the end of k both operands hold zeros; lanes beyond the last hold anything, thei
 from __future__ import annotations
 
 from flambeau.compiler.emit.builder import Builder, vector
+from flambeau.compiler.emit.transpose import transpose_vectors
 from flambeau.compiler.kernel import Function
 from flambeau.compiler.kernels.matmul_element import Element
 from flambeau.compiler.kernels.matmul_facts import Facts
-from flambeau.compiler.kernels.matmul_pack import transpose
 from flambeau.compiler.kernels.matmul_packed import native
 
 LANES = 32  # rows of a panel of a, columns of a panel of b
@@ -80,7 +80,7 @@ def pack_tiles(b: Builder, element: Element, unit: str, by_lanes: bool, name: st
 
 def _store(b: Builder, rows: list[str], turn: bool, target: str) -> None:
     """16 vectors of 64 bytes as a tile; `turn`: transposed, in units of 4 bytes."""
-    for i, value in enumerate(transpose(b, "i32", 16, rows) if turn else rows):
+    for i, value in enumerate(transpose_vectors(b, "i32", rows, small_first=True) if turn else rows):
         b.store("<16 x i32>", value, b.gep("i8", target, 64 * i), 64)
 
 

@@ -38,6 +38,7 @@ from flambeau.compiler.kernels.matmul_facts import Epilogue, Facts
 from flambeau.compiler.kernels.matmul_micro import store_part
 from flambeau.compiler.kernels.matmul_packed import module_of
 from flambeau.compiler.kernels.matmul_tile_pack import LANES, STEP_BYTES, tile_pack_function
+from flambeau.compiler.kernels.matrix_unit import call_one_of_tiles, start_tiles, store_tiles, tile_register
 from flambeau.runtime.target import Target
 from flambeau.symbols import at_most, least, maximum, minimum
 
@@ -241,16 +242,7 @@ class TileDriver(Driver):
         high = b.op(f"select i1 {b.op(f'icmp sgt i64 {tall}, 16')}, i64 2, i64 0")
         broad = b.op(f"select i1 {b.op(f'icmp sgt i64 {wide}, 16')}, i64 1, i64 0")
         which = b.add(high, broad)
-        done = b.new_label("done")
-        labels = [b.new_label("tiles") for _ in range(4)]
-        cases = " ".join(f"i64 {i}, label %{labels[i]}" for i in range(3))
-        b.emit(f"switch i64 {which}, label %{labels[3]} [{cases}]")
-        for i, label in enumerate(labels):
-            b.label(label)
-            arguments = [("i64", steps), ("ptr", left), ("ptr", right), ("ptr", buffer), ("i1", add)]
-            b.call("void", f"tiles_{i // 2 + 1}x{i % 2 + 1}", arguments, declare=False)
-            b.branch(done)
-        b.label(done)
+        call_one_of_tiles(b, which, "tiles", [("i64", steps), ("ptr", left), ("ptr", right), ("ptr", buffer), ("i1", add)])
 
     def fetch_c(self, target: str, tall: str) -> None:
         """Fetch the tile's lines of c to write to (4 to 10 % of products of 384 to 1024 steps)."""
@@ -297,37 +289,25 @@ class TileDriver(Driver):
 def micro(b: Builder, element: Element, rows: int, columns: int) -> str:
     """Text of `tiles_RxC(steps, a, b, sums, add)`: rows x columns tiles of results, over `steps` of two panels."""
     instruction = f"llvm.x86.{_PRODUCTS[element.name]}"
-    results = [(r, c) for r in range(rows) for c in range(columns)]
+    results = [2 * r + c for r in range(rows) for c in range(columns)]
 
-    def register(number: int) -> tuple[str, str]:
-        return "i8", str(number)
+    def sums(number: int) -> list[tuple[str, str]]:
+        r, c = divmod(number, 2)
+        return [tile_register(number), ("ptr", b.gep("i8", "%sums", 16 * (r * 4 * LANES + c * 4))), ("i64", str(4 * LANES))]
 
-    def buffer(r: int, c: int) -> list[tuple[str, str]]:
-        return [register(2 * r + c), ("ptr", b.gep("i8", "%sums", 16 * (r * 4 * LANES + c * 4))), ("i64", str(4 * LANES))]
-
-    def clear() -> None:
-        for r, c in results:
-            b.call("void", "llvm.x86.tilezero", [register(2 * r + c)])
-
-    def fetch() -> None:
-        for r, c in results:
-            b.call("void", "llvm.x86.tileloadd64", buffer(r, c))
-
-    b.when("%add", fetch)
-    b.when(b.op("xor i1 %add, true"), clear)
+    start_tiles(b, results, sums)
 
     def step(s: str) -> None:
         at = b.mul(s, STEP_BYTES)
         for operand, count, first in (("a", rows, 4), ("b", columns, 6)):
             for t in range(count):
                 source = b.gep("i8", b.gep("i8", f"%{operand}", at), 1024 * t)
-                b.call("void", "llvm.x86.tileloadd64", [register(first + t), ("ptr", source), ("i64", "64")])
-        for r, c in results:
-            b.call("void", instruction, [register(2 * r + c), register(4 + r), register(6 + c)])
+                b.call("void", "llvm.x86.tileloadd64", [tile_register(first + t), ("ptr", source), ("i64", "64")])
+        for number in results:
+            b.call("void", instruction, [tile_register(number), tile_register(4 + number // 2), tile_register(6 + number % 2)])
 
     b.loop(0, "%steps", 1, step)
-    for r, c in results:
-        b.call("void", "llvm.x86.tilestored64", buffer(r, c))
+    store_tiles(b, results, sums)
     return b.function(f"define internal void @tiles_{rows}x{columns}(i64 %steps, ptr %a, ptr %b, ptr %sums, i1 %add) noinline #0")
 
 

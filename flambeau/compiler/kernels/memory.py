@@ -15,7 +15,7 @@ BLOCK: Final = 4096  # bytes of a unit: a page
 
 def copy_kernel(graph: Graph, source: int, to: int) -> Kernel:
     """Copy the buffer of root `source` to that of root `to`, byte for byte; both have the same size."""
-    nbytes = _nbytes(graph, to)
+    nbytes = graph.values[to].nbytes
     return Kernel(
         name="copy_buffer", key="memory:copy", emit=partial(_emit, "memory:copy"),
         words=[Address(to), Address(source), nbytes], reads=(source,), writes=(to,), units=-(-nbytes // BLOCK),
@@ -25,16 +25,11 @@ def copy_kernel(graph: Graph, source: int, to: int) -> Kernel:
 
 def clear_kernel(graph: Graph, to: int) -> Kernel:
     """Fill the buffer of root `to` with zero bytes."""
-    nbytes = _nbytes(graph, to)
+    nbytes = graph.values[to].nbytes
     return Kernel(
         name="clear_buffer", key="memory:clear", emit=partial(_emit, "memory:clear"), words=[Address(to), nbytes],
         reads=(), writes=(to,), units=-(-nbytes // BLOCK), bytes=nbytes, min_units_per_thread=64,
     )  # fmt: skip
-
-
-def _nbytes(graph: Graph, root: int) -> int:
-    value = graph.values[root]
-    return value.numel * value.dtype.itemsize
 
 
 def _emit(key: str, target: Target) -> str:

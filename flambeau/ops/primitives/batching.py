@@ -21,7 +21,7 @@ from typing import Any
 from flambeau import dtypes
 from flambeau.compiler.graph import POINTWISE
 from flambeau.compiler.kernel import REFUSED
-from flambeau.ops.primitive import PRIMITIVES, Primitive, constant
+from flambeau.ops.primitive import PRIMITIVES, Primitive, constant, rule_of
 from flambeau.ops.primitives import contract, move, view
 from flambeau.ops.primitives.pointwise import add, bitwise_or, ge, iota, lt, mul, where
 from flambeau.ops.primitives.recurrent import batched
@@ -73,16 +73,6 @@ def batch(
     return rule(c, *inputs)
 
 
-def _rule(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    def add_rule(rule: Callable[..., Any]) -> Callable[..., Any]:
-        for name in names:
-            assert name in PRIMITIVES, name
-            RULES[name] = rule
-        return rule
-
-    return add_rule
-
-
 # -- pointwise ----------------------------------------------------------------------------------------------------
 def aligned(x: Any, ndim: int) -> Any:
     """A batched tensor whose samples get dims of size one in front, up to `ndim`."""
@@ -96,7 +86,7 @@ def _pointwise(c: BatchContext, *inputs: Any) -> Any:
     return c.apply(*[aligned(x, ndim) if b else x for x, b in zip(inputs, c.batched, strict=True)], **c.attrs)
 
 
-@_rule("random_uniform")
+@rule_of(RULES, "random_uniform")
 def _random(c: BatchContext, *inputs: Any) -> Any:
     if any(c.batched):
         raise RuntimeError("vmap: a random operation's seed must be one number for all samples")
@@ -116,7 +106,7 @@ def _row_of_all(c: BatchContext, index: Any, size: int) -> Any:
     return where(bad, REFUSED, add(wrapped, first))
 
 
-@_rule("take")
+@rule_of(RULES, "take")
 def _take(c: BatchContext, x: Any, index: Any) -> Any:
     if not c.batched[0]:
         return c.apply(x, index)
@@ -125,7 +115,7 @@ def _take(c: BatchContext, x: Any, index: Any) -> Any:
     return move.gather(x, index.reshape(c.size, -1), dim=1).reshape(shape)
 
 
-@_rule("searchsorted")
+@rule_of(RULES, "searchsorted")
 def _searchsorted(c: BatchContext, ordered: Any, values: Any) -> Any:
     if not c.batched[0] and c.ndim(0) == 1:
         return c.apply(ordered, values, **c.attrs)
@@ -147,7 +137,7 @@ def _shift(attrs: dict[str, Any]) -> dict[str, Any]:
     return made
 
 
-@_rule(
+@rule_of(RULES,
     "slice", "select", "diagonal", "unfold", "sum", "prod", "amax", "amin", "argmax", "argmin", "var_mean", "fourier", "cumsum", "cumprod", "cummax",
     "cummin", "logcumsumexp", "sort", "topk", "alias", "view", "bitcast", "real_view",
 )  # fmt: skip
@@ -157,40 +147,40 @@ def _shifted(c: BatchContext, x: Any, *numbers: Any) -> Any:
     return c.apply(x, *numbers, **_shift(c.attrs))
 
 
-@_rule("permute")
+@rule_of(RULES, "permute")
 def _permute(c: BatchContext, x: Any) -> Any:
     return c.apply(x, dims=(0, *(d + 1 for d in c.attrs["dims"])))
 
 
-@_rule("reshape")
+@rule_of(RULES, "reshape")
 def _reshape(c: BatchContext, x: Any) -> Any:
     return c.apply(x, shape=(c.size, *c.attrs["shape"]))
 
 
-@_rule("expand")
+@rule_of(RULES, "expand")
 def _expand(c: BatchContext, x: Any) -> Any:
     return c.apply(aligned(x, len(c.attrs["shape"])), shape=(c.size, *c.attrs["shape"]))
 
 
-@_rule("as_strided")
+@rule_of(RULES, "as_strided")
 def _as_strided(c: BatchContext, x: Any, *offsets: Any) -> Any:
     """The samples start one step of the batch's stride after another, whatever lies between."""
     attrs = {**c.attrs, "shape": (c.size, *c.attrs["shape"]), "strides": (x._meta.strides[0], *c.attrs["strides"])}
     return c.apply(x, *offsets, **attrs)
 
 
-@_rule("copy")
+@rule_of(RULES, "copy")
 def _copy(c: BatchContext, x: Any) -> Any:
     return c.apply(x, strides=(max(prod(c.shape(0)), 1), *c.attrs["strides"]))
 
 
 # -- all batched --------------------------------------------------------------------------------------------------
-@_rule("concatenate", "gather", "scatter")
+@rule_of(RULES, "concatenate", "gather", "scatter")
 def _all_batched(c: BatchContext, *inputs: Any) -> Any:
     return c.apply(*c.all(), **_shift(c.attrs))
 
 
-@_rule("scatter_view")
+@rule_of(RULES, "scatter_view")
 def _scatter_view(c: BatchContext, base: Any, source: Any, *offsets: Any) -> Any:
     base = c.repeated(0)
     if not c.batched[0]:
@@ -205,7 +195,7 @@ def _rows_merged(x: Any, dim: int) -> Any:
     return moved.reshape(moved.shape[0] * moved.shape[1], *moved.shape[2:])
 
 
-@_rule("take_rows")
+@rule_of(RULES, "take_rows")
 def _take_rows(c: BatchContext, x: Any, index: Any) -> Any:
     dim = c.attrs["dim"]
     if not c.batched[1]:
@@ -221,7 +211,7 @@ def _take_rows(c: BatchContext, x: Any, index: Any) -> Any:
     return found.permute(order)
 
 
-@_rule("put_rows")
+@rule_of(RULES, "put_rows")
 def _put_rows(c: BatchContext, x: Any, index: Any, source: Any) -> Any:
     dim, mode = c.attrs["dim"], c.attrs["mode"]
     x, source = c.repeated(0).contiguous(), c.repeated(2)
@@ -236,13 +226,13 @@ def _put_rows(c: BatchContext, x: Any, index: Any, source: Any) -> Any:
     return whole if dim == 0 else whole.movedim(1, dim + 1)
 
 
-@_rule("put")
+@rule_of(RULES, "put")
 def _put(c: BatchContext, x: Any, index: Any, source: Any) -> Any:
     x, index, source = c.all()
     return move.scatter(x.contiguous(), index.reshape(c.size, -1), source.reshape(c.size, -1), dim=1, mode=c.attrs["mode"])
 
 
-@_rule("host_call")
+@rule_of(RULES, "host_call")
 def _host_call(c: BatchContext, *inputs: Any) -> Any:
     attrs = dict(c.attrs)
     attrs["results"] = tuple([((c.size, *shape), d) for shape, d in attrs["results"]])
@@ -250,7 +240,7 @@ def _host_call(c: BatchContext, *inputs: Any) -> Any:
 
 
 # -- products -----------------------------------------------------------------------------------------------------
-@_rule("matmul")
+@rule_of(RULES, "matmul")
 def _matmul(c: BatchContext, a: Any, b: Any) -> Any:
     if not c.batched[1] and c.ndim(0) == 2:
         merged = (c.size * a._meta.shape[1], a._meta.shape[2])
@@ -273,7 +263,7 @@ def _unfold(x: Any, dim: int, size: int) -> Any:
     return split if dim == 0 else split.movedim(dim, 0)
 
 
-@_rule("convolution")
+@rule_of(RULES, "convolution")
 def _convolution(c: BatchContext, x: Any, w: Any) -> Any:
     """Images are folded; with a batch of weights, every sample is a group of channels (or of output channels alone)."""
     if not c.batched[1]:
@@ -284,7 +274,7 @@ def _convolution(c: BatchContext, x: Any, w: Any) -> Any:
     return _unfold(c.apply(_fold(x, 1), _fold(w, 0), **{**c.attrs, "groups": c.attrs["groups"] * c.size}), 1, c.size)
 
 
-@_rule("convolution_input_gradient")
+@rule_of(RULES, "convolution_input_gradient")
 def _convolution_input_gradient(c: BatchContext, g: Any, w: Any) -> Any:
     n, channels, *spatial = c.attrs["shape"]
     if not c.batched[1]:
@@ -295,7 +285,7 @@ def _convolution_input_gradient(c: BatchContext, g: Any, w: Any) -> Any:
     return _unfold(c.apply(_fold(g, 1), _fold(w, 0), **attrs), 1, c.size)
 
 
-@_rule("convolution_weight_gradient")
+@rule_of(RULES, "convolution_weight_gradient")
 def _convolution_weight_gradient(c: BatchContext, g: Any, x: Any) -> Any:
     out, per_group, *kernel = c.attrs["shape"]
     attrs = {**c.attrs, "shape": (c.size * out, per_group, *kernel)}
@@ -305,7 +295,7 @@ def _convolution_weight_gradient(c: BatchContext, g: Any, x: Any) -> Any:
     return _unfold(c.apply(_fold(c.repeated(0), 1), _fold(c.repeated(1), 1), **attrs), 0, c.size)
 
 
-@_rule("max_pool", "average_pool", "max_pool_gradient", "average_pool_gradient")
+@rule_of(RULES, "max_pool", "average_pool", "max_pool_gradient", "average_pool_gradient")
 def _pool(c: BatchContext, *inputs: Any) -> Any:
     n, *rest = c.attrs["shape"]
     folded = [_fold(x, 0) for x in c.all()]
@@ -313,19 +303,19 @@ def _pool(c: BatchContext, *inputs: Any) -> Any:
     return tuple([_unfold(r, 0, c.size) for r in results]) if isinstance(results, tuple) else _unfold(results, 0, c.size)
 
 
-@_rule("attention", "attention_gradient")
+@rule_of(RULES, "attention", "attention_gradient")
 def _attention(c: BatchContext, *inputs: Any) -> Any:
     """One more leading dim of everything."""
     return c.apply(*c.all(), **c.attrs)
 
 
-@_rule("recurrent", "recurrent_gradient")
+@rule_of(RULES, "recurrent", "recurrent_gradient")
 def _recurrent(c: BatchContext, *inputs: Any) -> Any:
     """Step by step."""
     return batched(c.name, c.attrs, inputs, c.batched, c.size)
 
 
-@_rule("coded_matmul")
+@rule_of(RULES, "coded_matmul")
 def _coded(c: BatchContext, *inputs: Any) -> Any:
     """A batch of rows is more rows."""
     if any(c.batched[1:]):

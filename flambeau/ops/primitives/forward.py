@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Any
 
 from flambeau.compiler.graph import POINTWISE, Value
-from flambeau.ops.primitive import PRIMITIVES, Primitive, constant
+from flambeau.ops.primitive import Primitive, constant, rule_of
 from flambeau.ops.primitives import contract, move, pointwise, view
 from flambeau.trace.recorder import local
 
@@ -86,16 +86,6 @@ def _smooth(x: Any) -> bool:
     return bool(d.is_floating_point or d.is_complex)
 
 
-def _rule(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    def add_rule(rule: Callable[..., Any]) -> Callable[..., Any]:
-        for name in names:
-            assert name in PRIMITIVES, name
-            RULES[name] = rule
-        return rule
-
-    return add_rule
-
-
 # -- pointwise ----------------------------------------------------------------------------------------------------
 def _conj(x: Any) -> Any:
     return pointwise.conj_physical(x) if x._meta.dtype.is_complex else x
@@ -120,14 +110,14 @@ def _pointwise(c: ForwardContext) -> Any:
     return total
 
 
-@_rule("abs")
+@rule_of(RULES, "abs")
 def _abs(c: ForwardContext) -> Any:
     if not c.dtype(0).is_complex:
         return _pointwise(c)
     return pointwise.real_part(_conj(pointwise.sgn(c.input(0))) * c.tangents[0])
 
 
-@_rule("sgn")
+@rule_of(RULES, "sgn")
 def _sgn(c: ForwardContext) -> Any:
     """For complex numbers d(x / |x|) = (t - s Re(conj(s) t)) / |x|: the map is its own adjoint."""
     if not c.dtype(0).is_complex:
@@ -135,7 +125,7 @@ def _sgn(c: ForwardContext) -> Any:
     return c.apply.gradient(c, c.tangents[0])  # type: ignore[misc]
 
 
-@_rule("cast")
+@rule_of(RULES, "cast")
 def _cast(c: ForwardContext) -> Any:
     d = c.attrs["dtype"]
     return pointwise.cast(c.tangents[0], dtype=d) if d.is_floating_point or d.is_complex else None
@@ -156,18 +146,18 @@ for _name in (
     "coded_matmul permute expand slice select diagonal unfold alias copy sum cumsum fourier average_pool average_pool_gradient real_view real_part imag_part "
     "conj_physical take take_rows gather max_pool_gradient as_strided"
 ).split():
-    _rule(_name)(_linear_in(0))
-_rule("scatter_view", "make_complex")(_linear_in(0, 1))
+    rule_of(RULES, _name)(_linear_in(0))
+rule_of(RULES, "scatter_view", "make_complex")(_linear_in(0, 1))
 
 
-@_rule("reshape")
+@rule_of(RULES, "reshape")
 def _reshape(c: ForwardContext) -> Any:
     """A tangent may lie in memory otherwise than its primal: then it is copied."""
     t = c.tangents[0]
     return t.reshape(c.attrs["shape"])
 
 
-@_rule("concatenate")
+@rule_of(RULES, "concatenate")
 def _concatenate(c: ForwardContext) -> Any:
     return c.apply(*[c.tangent(i) for i in range(c.count)], **c.attrs)
 
@@ -178,10 +168,10 @@ def _scatter(c: ForwardContext) -> Any:
     return _linear_in(0, 2)(c)
 
 
-_rule("put_rows", "scatter", "put")(_scatter)
+rule_of(RULES, "put_rows", "scatter", "put")(_scatter)
 
 
-@_rule("matmul", "convolution", "convolution_input_gradient", "convolution_weight_gradient")
+@rule_of(RULES, "matmul", "convolution", "convolution_input_gradient", "convolution_weight_gradient")
 def _bilinear(c: ForwardContext) -> Any:
     a, b = c.primals
     ta, tb = c.tangents
@@ -192,18 +182,18 @@ def _bilinear(c: ForwardContext) -> Any:
     return right if left is None else left + right
 
 
-@_rule("host_call")
+@rule_of(RULES, "host_call")
 def _host_call(c: ForwardContext) -> Any:
     return _by_transposition(c)
 
 
 # -- by places ----------------------------------------------------------------------------------------------------
-@_rule("sort", "topk", "cummax", "cummin")
+@rule_of(RULES, "sort", "topk", "cummax", "cummin")
 def _picked(c: ForwardContext) -> Any:
     return move.gather(c.tangents[0], c.output(1), dim=c.attrs["dim"]), None
 
 
-@_rule("max_pool")
+@rule_of(RULES, "max_pool")
 def _max_pool(c: ForwardContext) -> Any:
     indices, t = c.output(1), c.tangents[0]
     lead = t.shape[:-2]
