@@ -11,7 +11,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from flambeau.compiler.kernels.host_step import HostCall
-from flambeau.compiler.plan import Assembly, Plan, _nbytes
+from flambeau.compiler.plan import Assembly, Plan
 from flambeau.compiler.schedule import Step
 from flambeau.runtime.buffers import Buffer, allocate, arena
 
@@ -45,7 +45,7 @@ class TimedPlan:
         for index, (step, phase) in enumerate(zip(plan.steps, plan.phases, strict=True)):
             groups.setdefault((phase, f"{index}" if isinstance(step, HostCall) else step.key), []).append(index)
         self.stages = [Stage(assembly, phase, indices) for (phase, _), indices in groups.items()]
-        self._sizes = [_nbytes(plan.graph, plan.graph.outputs[j]) for j in assembly.fresh]
+        self._sizes = [plan.graph.values[plan.graph.outputs[j]].nbytes for j in assembly.fresh]
 
     @property
     def fresh_bytes(self) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from flambeau.cli.main import main
-from flambeau.pipeline import StepFailed, conditions, read, run
+from flambeau.pipeline import StepFailed, conditions, order, read, run
 from flambeau.pipeline.hashes import code_files, of_path
 
 COPY = """
@@ -211,3 +211,9 @@ def test_hashes_of_folders_see_names_and_contents(tmp_path: Path) -> None:
         (folder / ".hidden").write_text("")
         assert of_path(folder) in seen
     assert len(seen) == 5
+
+
+def test_of_the_steps_that_can_run_next_the_first_written_comes() -> None:
+    assert order.ordered({"d": ["b"], "c": [], "b": ["a"], "a": []}) == ["c", "a", "b", "d"]
+    with pytest.raises(ValueError, match="a -> b -> c -> a|b -> c -> a -> b|c -> a -> b -> c"):
+        order.ordered({"a": ["b"], "b": ["c"], "c": ["a"]})
