@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
+from flambeau._ops import watch
 from flambeau.nn.modules.module import Module
 
 _MODES = ("default", "lite", "reduce-overhead", "max-autotune-no-cudagraphs", "max-autotune")
@@ -202,8 +203,8 @@ def set_enable_guard_collectives(enabled: bool) -> bool:
 
 
 def is_compiling() -> bool:
-    """False: a program is never read by a compiler; it runs."""
-    return False
+    """Whether a program is being exported (torch.export, torch.onnx.export), where values are not known. Else False: what is compiled runs."""
+    return watch.record is not None
 
 
 def is_dynamo_compiling() -> bool:
@@ -212,8 +213,8 @@ def is_dynamo_compiling() -> bool:
 
 
 def is_exporting() -> bool:
-    """False."""
-    return False
+    """Whether a program is being exported."""
+    return watch.record is not None
 
 
 def list_backends(exclude_tags: Any = ("debug", "experimental")) -> list[str]:

@@ -539,10 +539,18 @@ def _coded(node: Node, xs: list[Array], d: dtype) -> Array:
     return (x.astype(np.float64) @ weight.reshape(rows, count).T).astype(np.float32)
 
 
+def _two_of_four(node: Node, xs: list[Array], d: dtype) -> Array:
+    x, values, places = xs
+    there = np.unpackbits(places, axis=1, bitorder="little").astype(bool)
+    weight = np.zeros(there.shape)
+    weight[there] = values.astype(np.float64).reshape(-1)
+    return (x.astype(np.float64) @ weight.T).astype(np.float32)
+
+
 _CONVOLUTIONS = [op for op in g.CONTRACT if op != "matmul"]
 _OWN = {
     "matmul": _matmul, "attention": _attention, "attention_gradient": _attention_gradient, "recurrent": recurrent,
-    "recurrent_gradient": recurrent_gradient, "coded_matmul": _coded,
+    "recurrent_gradient": recurrent_gradient, "coded_matmul": _coded, "two_of_four_matmul": _two_of_four,
 }  # fmt: skip
 FUNCTIONS |= _OWN | dict.fromkeys(_CONVOLUTIONS, _convolution) | dict.fromkeys(g.POOL, _pool)
 

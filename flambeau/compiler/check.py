@@ -217,7 +217,19 @@ def _pool(node: Node, xs: list[Value]) -> Result:
     return [(shape, xs[0].dtype)]
 
 
+def _two_of_four(xs: list[Value]) -> Result:
+    x, values, places = xs
+    (m, k), n = x.shape, values.shape[0]
+    kinds = (dtypes.float32, dtypes.bfloat16, dtypes.float16)
+    _require(x.dtype is dtypes.float32 and values.dtype in kinds and places.dtype is dtypes.uint8, f"two_of_four_matmul: dtypes {[v.dtype.name for v in xs]}")
+    shapes = (tuple(values.shape), tuple(places.shape))
+    _require(k % g.TWO_OF_FOUR_BLOCK == 0 and shapes == ((n, k // 2), (n, k // 8)), f"two_of_four_matmul: shapes {shapes} for {k}")
+    return [((m, n), dtypes.float32)]
+
+
 def _coded(node: Node, xs: list[Value]) -> Result:
+    if node.op == "two_of_four_matmul":
+        return _two_of_four(xs)
     x, codes, scales, zeros = xs
     bits, group = node.attr("code_bits"), node.attr("group")
     (m, k), n = x.shape, codes.shape[0]
@@ -320,7 +332,7 @@ _ARITY = (
     dict.fromkeys(g.UNARY | g.UNARY_TO_BOOL | g.UNARY_COMPLEX_TO_REAL | g.REDUCE | g.REDUCE_PAIR | g.SCAN | g.FOURIER, 1)
     | dict.fromkeys(g.BINARY | g.COMPARE | g.CONTRACT, 2)
     | {"where": 3, "cast": 1, "make_complex": 2, "constant": 0, "iota": 0, "random_uniform": 2, "take": 2, "searchsorted": 2}
-    | {"coded_matmul": 4, "max_pool": 1, "max_pool_gradient": 2, "average_pool": 1, "average_pool_gradient": 1}
+    | {"coded_matmul": 4, "two_of_four_matmul": 3, "max_pool": 1, "max_pool_gradient": 2, "average_pool": 1, "average_pool_gradient": 1}
     | {"copy": 1, "take_rows": 2, "put_rows": 3, "gather": 2, "scatter": 3, "put": 3, "sort": 1, "topk": 1}
 )
 

@@ -101,8 +101,11 @@ RECURRENT: Final = frozenset(
 # Products with coded weights. codes (N, K code_bits / 8), uint8; scales, zeros (N, K / group), float32: a weight is (code - zero) * scale. Codes of 4 bits lie
 # in blocks of CODED_BLOCK of K (or of a group, where that is less): byte j of a block has element j in its low half, and that half a block on in its high half.
 CODED_BLOCK: Final = 128
+TWO_OF_FOUR_BLOCK: Final = 16
 CODED: Final = frozenset(
     (
+        "two_of_four_matmul",  # (x (M, K) float32, values (N, K / 2), places (N, K / 8) uint8) -> (M, N): two of four neighbours of a row are there,
+        #                        bit k % 8 of byte k / 8 of places says whether k is; K is a multiple of TWO_OF_FOUR_BLOCK
         "coded_matmul",  # (x (M, K) float32, codes, scales, zeros) -> x times the weights' transpose (M, N); attrs code_bits (4 or 8), group
     )
 )

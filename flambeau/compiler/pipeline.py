@@ -238,6 +238,10 @@ def _head_kernels(graph: Graph, group: fusion.Group, head: int, prepacked: Prepa
 
         return make_pool(graph, head)
     if op in g.CODED:
+        if op == "two_of_four_matmul":
+            from flambeau.compiler.kernels.two_of_four import make_two_of_four
+
+            return make_two_of_four(graph, head)
         from flambeau.compiler.kernels.coded_matmul import make_coded_matmul
 
         return make_coded_matmul(graph, head)

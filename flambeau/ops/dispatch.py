@@ -402,7 +402,9 @@ def parameter_of(cls: type, parameter: type) -> type:
     def answer(func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return cls.__torch_function__(func, tuple(cls if t is made else t for t in types), args, kwargs)  # type: ignore[attr-defined]
 
-    made = type(cls.__name__, (cls, parameter), {"__torch_function__": staticmethod(answer), "__module__": cls.__module__})
+    own: Any = getattr(cls, "__torch_function__", None)
+    below = issubclass(cls, Dispatched) and (own in _IGNORED or getattr(own, "__func__", None) is _OWN)  # it answers by __torch_dispatch__ alone
+    made = type(cls.__name__, (cls, parameter), {"__torch_function__": own if below else staticmethod(answer), "__module__": cls.__module__})
     return made
 
 

@@ -341,4 +341,15 @@ def _subtract_number(self: Any, other: Any, alpha: Any = 1) -> Any:
     return torch.sub(self, other, alpha=alpha)
 
 
-OVERLOADS: Final[dict[str, Callable[..., Any]]] = {"add.Scalar": _add_number, "sub.Scalar": _subtract_number}
+def _to_layout(
+    self: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: bool | None = None, non_blocking: bool = False, copy: bool = False,
+    memory_format: Any = None,
+) -> Any:  # fmt: skip
+    """aten.to.dtype_layout: what PyTorch's `to(other)` and `type_as` are in its graphs; a dense tensor stays one."""
+    if layout is not None and layout is not self.layout:
+        raise NotImplementedError(f"aten.to.dtype_layout: from {self.layout} to {layout}")
+    more = {} if memory_format is None else {"memory_format": memory_format}
+    return self.to(device=device or self.device, dtype=dtype or self.dtype, non_blocking=non_blocking, copy=copy, **more)
+
+
+OVERLOADS: Final[dict[str, Callable[..., Any]]] = {"add.Scalar": _add_number, "sub.Scalar": _subtract_number, "to.dtype_layout": _to_layout}

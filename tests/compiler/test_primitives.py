@@ -475,6 +475,17 @@ def test_coded_matmul(bits: int, group: int, rows: int) -> None:
     c.check(c.op("coded_matmul", x, codes, scales, zeros, code_bits=bits, group=group), tolerance=1e-4)
 
 
+@pytest.mark.parametrize("rows", [1, 6])
+@pytest.mark.parametrize("k", [16, 48, 256])
+def test_two_of_four_matmul(rows: int, k: int) -> None:
+    c = Case()
+    generator = np.random.default_rng(2)
+    there = np.zeros((11, k // 4, 4), bool)
+    np.put_along_axis(there, generator.random((11, k // 4, 4)).argsort(-1)[..., :2], True, -1)
+    places = c.given(np.packbits(there.reshape(11, k), axis=1, bitorder="little"), dtypes.uint8)
+    c.check(c.op("two_of_four_matmul", c.tensor((rows, k), FLOAT32), c.tensor((11, k // 2), FLOAT32), places), tolerance=1e-5)
+
+
 def test_every_primitive_was_tested() -> None:
     """Runs last: a primitive that no test above compiled is not covered."""
     if len(covered) > 20:  # the whole file ran, not one test of it

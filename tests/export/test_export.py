@@ -197,3 +197,27 @@ def test_shared_weights_are_saved_once_and_stay_shared() -> None:
     again = load(io.BytesIO(file.getvalue()))
     a, b = again.state_dict["0.weight"], again.state_dict["1.weight"]
     assert a.data_ptr() == b.data_ptr()
+
+
+def test_a_program_knows_that_it_is_exported() -> None:
+    """Models branch on it where values would have to be known (transformers' masks)."""
+    seen = []
+
+    def function(t: Any, x: Any, y: Any) -> Any:
+        seen.append((t.compiler.is_compiling(), t.compiler.is_exporting()))
+        return x + 1 if t.compiler.is_exporting() or (x > 0).all() else x
+
+    for package in (oracle, torch):
+        program = package.export.export(_module(package, function), (package.ones(2, 3),))
+        assert program.module()(package.zeros(2, 3)).tolist() == [[1.0] * 3] * 2 and set(seen) == {(True, True)}
+        assert not package.compiler.is_exporting() and not package.compiler.is_compiling()
+        seen.clear()
+
+
+def test_programs_with_type_as_are_read(tmp_path: Any) -> None:
+    """aten.to.dtype_layout, which transformers' decoders have in PyTorch's programs."""
+    program = oracle.export.export(_module(oracle, lambda t, x, y: t.ops.aten.to.dtype_layout(x, dtype=t.float64, layout=t.strided) * 2), (oracle.ones(2),))
+    assert "dtype_layout" in str(program.graph)
+    oracle.export.save(program, str(tmp_path / "a.pt2"))
+    found = torch.export.load(tmp_path / "a.pt2").module()(torch.ones(2))
+    assert found.dtype is torch.float64 and found.tolist() == [2.0, 2.0]

@@ -11,4 +11,5 @@ from flambeau.ops.primitives.move import *
 from flambeau.ops.primitives.pointwise import *
 from flambeau.ops.primitives.recurrent import *
 from flambeau.ops.primitives.reduce import *
+from flambeau.ops.primitives.two_of_four import *
 from flambeau.ops.primitives.view import *

@@ -315,11 +315,11 @@ def _recurrent(c: BatchContext, *inputs: Any) -> Any:
     return batched(c.name, c.attrs, inputs, c.batched, c.size)
 
 
-@rule_of(RULES, "coded_matmul")
+@rule_of(RULES, "coded_matmul", "two_of_four_matmul")
 def _coded(c: BatchContext, *inputs: Any) -> Any:
     """A batch of rows is more rows."""
     if any(c.batched[1:]):
-        raise NotImplementedError("vmap: coded weights with a batch; decode them first")
+        raise NotImplementedError("vmap: coded or semi-structured weights with a batch; decode them first")
     x = inputs[0]
     rows = c.apply(view.reshape(x, shape=(c.size * x.shape[1], x.shape[2])), *inputs[1:], **c.attrs)
     return view.reshape(rows, shape=(c.size, x.shape[1], rows.shape[1]))

@@ -143,7 +143,8 @@ def _linear_in(*positions: int) -> Callable[[ForwardContext], Any]:
 
 
 for _name in (
-    "coded_matmul permute expand slice select diagonal unfold alias copy sum cumsum fourier average_pool average_pool_gradient real_view real_part imag_part "
+    "coded_matmul two_of_four_matmul permute expand slice select diagonal unfold alias copy sum cumsum fourier average_pool average_pool_gradient "
+    "real_view real_part imag_part "
     "conj_physical take take_rows gather max_pool_gradient as_strided"
 ).split():
     rule_of(RULES, _name)(_linear_in(0))
