@@ -22,12 +22,12 @@ FEW_ROWS = 64  # up to which the values are multiplied as they are; a product of
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
-@operation(name="semi_structured_product")
+@operation(name="semi_structured_product")  # type: ignore[untyped-decorator]
 def _product(x: Tensor, packed: Tensor, meta: Tensor) -> Tensor:
     return two_of_four_matmul(x, packed, meta)  # type: ignore[no-any-return]
 
 
-@operation(name="semi_structured_to_dense")
+@operation(name="semi_structured_to_dense")  # type: ignore[untyped-decorator]
 def _spread(packed: Tensor, meta: Tensor) -> Tensor:
     return spread(packed, meta)  # type: ignore[no-any-return]
 
@@ -63,14 +63,16 @@ class SparseSemiStructuredTensor(Tensor):
         given = packed if packed is not None else packed_t
         if given is None:
             raise ValueError("SparseSemiStructuredTensor: at least one of packed or packed_t must be provided")
-        made = Tensor._make_wrapper_subclass(cls, tuple(shape), dtype=given.dtype, device=given.device, requires_grad=requires_grad)
+        made = Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+            cls, tuple(shape), dtype=given.dtype, device=given.device, requires_grad=requires_grad
+        )
         made.packed, made.meta, made.packed_t, made.meta_t = packed, meta, packed_t, meta_t
         return made
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__()
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         return f"{type(self).__name__}(shape={self.shape})"
 
     def __tensor_flatten__(self) -> tuple[list[str], tuple[Any, ...]]:
@@ -198,7 +200,7 @@ def to_sparse_semi_structured(original_tensor: Tensor, transposed: bool = False,
             "not zero; take the mask of two of four first"
         )
     # Two of each four are kept, in their order; zeros fill up where fewer than two are not zero.
-    kept = (there.float() * 2 - torch.arange(4) / 8).topk(2, dim=-1).indices.sort(-1).values
+    kept = (there.float() * 2 - torch.arange(4) / 8).topk(2, dim=-1)[1].sort(-1)[0]
     packed = fours.gather(-1, kept).view(rows, count // 2)
     bits = torch.zeros(rows, count // 4, 4, dtype=torch.uint8).scatter(-1, kept, 1)
     weights = torch.tensor([1, 2, 4, 8, 16, 32, 64, 128], dtype=torch.uint8)

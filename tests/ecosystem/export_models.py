@@ -56,9 +56,9 @@ def _import_torchvision() -> Any:
     except RuntimeError as error:
         if "operator torchvision::" not in str(error):
             raise
-        place = importlib.util.find_spec("torchvision")
+        place: Any = importlib.util.find_spec("torchvision")
         text = (Path(place.origin).parent / "_meta_registrations.py").read_text()
-        library = torch.library.Library("torchvision", "FRAGMENT")
+        library: Any = torch.library.Library("torchvision", "FRAGMENT")  # type: ignore[no-untyped-call]
         for name in sorted(set(re.findall(r'(?:register_meta\("|register_fake\("torchvision::)(\w+)', text))):
             library.define(f"{name}() -> ()")
         _KEPT.append(library)

@@ -40,9 +40,9 @@ def child(side: str, python: str, action: str, folder: Path, names: list[str]) -
     return {name: found.get(name, {"error": f"the process ended before: {last}"}) for name in names}
 
 
-def judge(name: str, results: dict[tuple[str, str], dict[str, dict[str, Any]]]) -> dict[str, Any]:
+def judge(name: str, results: dict[Any, dict[str, dict[str, Any]]]) -> dict[Any, Any]:
     """A model's row of the table: its size, and how far outputs are from those of the model that was exported; `wrong` says what failed."""
-    row: dict[str, Any] = {"name": name, "wrong": []}
+    row: dict[Any, Any] = {"name": name, "wrong": []}
     for (action, exporter, *reader), found in results.items():
         part = found[name]
         what = " ".join((action, exporter, *reader))
@@ -67,7 +67,7 @@ def _difference(pair: list[float] | None) -> str:
     return ("equal" if max(pair) == 0 else f"{max(pair):.0e}") + " (no core)" * (len(pair) == 1)
 
 
-def cells(row: dict[str, Any]) -> str:
+def cells(row: dict[Any, Any]) -> str:
     """A model's line of the table."""
     own = row.get("flambeau")
     size = f"{own['parameters']:,} | {own['nodes']}, {own['core'] or 'fails'}" if own else "? | fails"

@@ -17,7 +17,7 @@ def _rule(metas: list[Meta], attrs: dict[str, Any]) -> list[Value]:
 
 
 @primitive("two_of_four_matmul", _rule)
-def two_of_four_matmul(c, g):
+def two_of_four_matmul(c: Any, g: Any) -> Any:
     if any(c.needs(i) for i in (1, 2)):
         raise RuntimeError("two_of_four_matmul: values and places have no gradients; train the dense weight with a mask (torch.nn.utils.prune)")
     return matmul(g, spread(c.input(1), c.input(2)).float()), None, None
