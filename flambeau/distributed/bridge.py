@@ -15,11 +15,11 @@ from itertools import accumulate
 from typing import Any, Final
 
 from flambeau.distributed import mpi
-from flambeau.distributed.errors import DistBackendError
+from flambeau.distributed.errors import Disagreement, DistBackendError
 from flambeau.distributed.memory import scratch
 from flambeau.distributed.peer_memory import REDUCE, Owner
 from flambeau.distributed.store import PrefixStore, Store, seconds
-from flambeau.distributed.window import Disagreement, Piece, Window, adder
+from flambeau.distributed.window import Piece, Window, adder, reduce_by_scratch
 
 Receive = tuple[int, int, int, int]  # (rank, from which byte of its row, address, bytes)
 _TEXT: Final = 4096  # bytes of what a leader says that its machine came for
@@ -284,6 +284,12 @@ class Bridge:
                 self.window.swap([], total, receives, timeout)
         if owner is not None:
             _copy(targets, row, True)
+
+    def reduce_part(
+        self, sources: Sequence[Piece], begin: int, target: Piece, operator: str, dtype: str, factor: float | None = None, timeout: float | None = None
+    ) -> None:
+        """`reduce`, of which this rank wants the bytes from `begin` on that go into the target."""
+        reduce_by_scratch(self, sources, begin, target, operator, dtype, factor, timeout)
 
     def _sum(self, row: int, total: int, operator: str, dtype: str) -> None:
         """By leaders: each combines its share of every stretch of the row over all machines, and sends the result to the others."""

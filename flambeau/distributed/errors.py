@@ -11,6 +11,14 @@ class DistBackendError(DistError):
     """A collective has failed: a rank is gone, ranks do not agree, or time has run out."""
 
 
+class Disagreement(DistBackendError):
+    """Ranks have come for different collectives. `told`: who for what."""
+
+    def __init__(self, text: str, told: str) -> None:
+        super().__init__(text)
+        self.told = told
+
+
 class DistNetworkError(DistError):
     """An error of the network."""
 

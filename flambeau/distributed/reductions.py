@@ -11,7 +11,7 @@ from flambeau.distributed import flight
 from flambeau.distributed.agreement import collective
 from flambeau.distributed.calls import check_whole, done, one_kind, perform, root_of
 from flambeau.distributed.group import ProcessGroup, member
-from flambeau.distributed.memory import Memory, scratch, tensor_of, tensors_of
+from flambeau.distributed.memory import Memory, tensor_of, tensors_of
 from flambeau.distributed.reduce_op import ReduceOp
 from flambeau.distributed.window import Window, adder
 from flambeau.distributed.work import Work
@@ -64,7 +64,7 @@ def _one_sum(tensors: Sequence[Tensor], name: str) -> dtype:
 
 
 def _reduce(group: ProcessGroup, name: str, tensors: Sequence[Tensor], op: Any, async_op: bool, root: int | None = None, detail: str = "") -> Work | None:
-    """all_reduce of a list of tensors as one row, or reduce to a root."""
+    """all_reduce of a list of tensors as one row, or reduce of one tensor to a root."""
     if not tensors:
         return done(async_op)
     kind = _one_sum(tensors, name)
@@ -78,17 +78,15 @@ def _reduce(group: ProcessGroup, name: str, tensors: Sequence[Tensor], op: Any, 
 
     def run() -> None:
         window.begin(text, key)
+        if root is None:
+            window.reduce(pieces, pieces, operator, element, factor, owners=memories)
+        else:
+            window.reduce_part(pieces, 0, pieces[0] if writes else (0, 0), operator, element, factor)
         if writes:
-            window.reduce(pieces, pieces, operator, element, factor, owners=memories if root is None else None)
             if divides:
                 _divide(memories, kind, group.size())
             for memory in memories:
                 memory.finish()
-        else:
-            total = sum(n for _, n in pieces)
-            address, owner = scratch(total)
-            window.reduce(pieces, [(address, total)], operator, element, factor)
-            del owner
 
     return perform(group, run, async_op, text, tensors)
 
@@ -176,15 +174,11 @@ def _scattered(group: ProcessGroup, name: str, output: Tensor, inputs: Sequence[
     text, key = collective(name, op.name, kind, tuple([tuple(t.shape) for t in inputs]))
     sources = [Memory(t, False) for t in inputs]
     target = Memory(output, True)
-    total, own = sum(s.nbytes for s in sources), target.nbytes
-    before = sum(s.nbytes for s in sources[: group.rank()]) if len(sources) > 1 else own * group.rank()
+    before = sum(s.nbytes for s in sources[: group.rank()]) if len(sources) > 1 else target.nbytes * group.rank()
 
     def run() -> None:
         group.window.begin(text, key)
-        address, owner = scratch(total)
-        targets = [(address, before), target.piece, (address + before, total - before - own)]
-        group.window.reduce([s.piece for s in sources], targets, operator, element, factor)
-        del owner
+        group.window.reduce_part([s.piece for s in sources], before, target.piece, operator, element, factor)
         if divides:
             _divide([target], kind, group.size())
         target.finish()

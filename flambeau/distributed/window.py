@@ -16,13 +16,14 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import accumulate
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from flambeau.compiler.kernels import window as code
 from flambeau.compiler.kernels import window_sums
 from flambeau.compiler.kernels.window import DONE, GONE, LINE, MISMATCH, SLOT, SMALL, WORDS, Word
 from flambeau.distributed import flight
-from flambeau.distributed.errors import DistBackendError
+from flambeau.distributed.errors import Disagreement, DistBackendError
+from flambeau.distributed.memory import scratch
 from flambeau.distributed.peer_memory import DIRECT, Owner, PeerMemory
 from flambeau.distributed.peers import Peers
 from flambeau.distributed.store import Store, exchanged, seconds
@@ -44,14 +45,6 @@ Piece = tuple[int, int]  # (address, bytes)
 
 def _native(key: str, emit: Callable[[str], str], result: Any, *arguments: Any) -> Any:
     return ctypes.CFUNCTYPE(result, *arguments)(jit.function(key, partial(emit, key)))
-
-
-class Disagreement(DistBackendError):
-    """Ranks have come for different collectives. `told`: who for what."""
-
-    def __init__(self, text: str, told: str) -> None:
-        super().__init__(text)
-        self.told = told
 
 
 class Window:
@@ -241,6 +234,8 @@ class Window:
     # -- handing over -------------------------------------------------------------------------------------------------------
     def swap(self, sends: Sequence[Piece], total: int, receives: Sequence[tuple[int, int, int, int]], timeout: float | None = None) -> None:
         """Every rank hands out its pieces as one row of bytes; `total` is the longest row. `receives`: (rank, from which byte of its row, address, bytes)."""
+        if total >= DIRECT and self.peer_memory.usable is not False and self.peer_memory.swap(sends, receives, timeout):
+            return
         starts = [0, *accumulate(n for _, n in sends)]
         job, slots = self._job, self.slots
         for begin in range(0, max(total, 1), SLOT):
@@ -281,6 +276,14 @@ class Window:
         function = adder(operator, dtype, factor is not None)
         if owners is None or not self._directly(sources, total, owners, function, factor or 0.0, timeout):
             self._reduce(total, ctypes.addressof(own), ctypes.addressof(other), function, factor or 0.0, (0, 0), timeout)
+
+    def reduce_part(
+        self, sources: Sequence[Piece], begin: int, target: Piece, operator: str, dtype: str, factor: float | None = None, timeout: float | None = None
+    ) -> None:
+        """`reduce`, of which this rank wants the bytes from `begin` on that go into the target."""
+        memory, function = self.peer_memory, adder(operator, dtype, factor is not None)
+        if sum(n for _, n in sources) < DIRECT or memory.usable is False or not memory.reduce_part(sources, begin, target, function, factor or 0.0, timeout):
+            reduce_by_scratch(self, sources, begin, target, operator, dtype, factor, timeout)
 
     def _directly(self, pieces: Sequence[Piece], total: int, owners: Sequence[Owner], function: int, factor: float, timeout: float | None) -> bool:
         memory = self.peer_memory
@@ -349,6 +352,25 @@ class Window:
             self._answers.stopped.set()
         self.abandon()
         self.peers.close()
+
+
+class Reducing(Protocol):
+    """A window, or a bridge of several."""
+
+    def reduce(
+        self, sources: Sequence[Piece], targets: Sequence[Piece], operator: str, dtype: str, factor: float | None = None, timeout: float | None = None
+    ) -> None:
+        """The combination over all ranks of what lies in the sources, as one row of elements, into the targets (as many bytes)."""
+
+
+def reduce_by_scratch(
+    window: Reducing, sources: Sequence[Piece], begin: int, target: Piece, operator: str, dtype: str, factor: float | None, timeout: float | None
+) -> None:
+    """`reduce_part` by a whole `reduce`: what is not wanted goes into memory that nobody needs."""
+    total = sum(n for _, n in sources)
+    address, owner = scratch(total)
+    window.reduce(sources, [(address, begin), target, (address + begin, total - begin - target[1])], operator, dtype, factor, timeout)
+    del owner
 
 
 _adders: dict[tuple[str, str, bool], int] = {}

@@ -1,4 +1,4 @@
-"""Large sums by the memory of other ranks: the window's bits for all dtypes, the window where it is not allowed, and no writes to who has gone on."""
+"""Large sums and exchanges by other ranks' memory: the window's bits for all dtypes, the window where it is not allowed, no writes to who has gone on."""
 
 from __future__ import annotations
 
@@ -21,3 +21,6 @@ def test_as_by_the_window(ranks, tmp_path):
         assert told["_move"] == told["_calls"] == (0, [total])
         assert f"Timed out waiting 500ms for rank {ranks - 1}" in told["error"], told["error"]
         assert rank == ranks - 1 or told["after"] == [7.0]
+        assert f"rank {ranks - 1}" in told["read"] and "Timed out" in told["read"], told["read"]
+        assert f"rank {ranks - 1}" in told["late"] and "Timed out" in told["late"], told["late"]
+        assert rank == ranks - 1 or told["after late"] == [9.0]

@@ -1,4 +1,4 @@
-"""Large sums by the memory of other ranks, beside the same through the window; a rank that is stopped while it writes to another's memory."""
+"""Large sums and exchanges by the memory of other ranks, beside the same through the window; ranks that are stopped, or come after others have gone on."""
 
 import os
 import pickle
@@ -40,6 +40,44 @@ for kind in (torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.bo
                 results.append([t.float() if kind is torch.bfloat16 else t for t in ts])
             if not all(torch.equal(a, b) for a, b in zip(*results, strict=True)):
                 found["differ"].append((kind, op, len(lengths)))
+window.DIRECT = direct
+
+
+def handed_over(kind):
+    """What collectives make that hand over parts of tensors, or sum up into parts."""
+    lengths = [70_001 + 3 * r for r in range(size)]
+    whole = terms(kind, [size * 90_003])[0]
+    parts = [whole.new_zeros(90_003) for _ in range(size)]
+    gathered, part, swapped, flat = (torch.zeros(n, dtype=kind) for n in (whole.numel(), 90_003, whole.numel(), 90_003 * size))
+    dist.all_gather_into_tensor(gathered, whole[:90_003])
+    dist.all_gather_into_tensor(flat, flat[rank * 90_003 : (rank + 1) * 90_003].copy_(whole[1:90_004]))  # in its place
+    dist.all_to_all_single(swapped, whole)
+    uneven = terms(kind, lengths)
+    received = [torch.zeros(lengths[rank], dtype=kind) for _ in range(size)]
+    dist.all_to_all(received, uneven)
+    dist.all_gather(parts, whole[-90_003:])
+    gathers = [torch.zeros(90_003, dtype=kind) for _ in range(size)] if rank == 1 else None
+    dist.gather(parts[rank], gathers, dst=1)
+    mine = torch.zeros(lengths[rank], dtype=kind)
+    dist.reduce_scatter(mine, [t.clone() for t in uneven])
+    dist.reduce_scatter_tensor(part, whole)
+    inside = whole.clone()
+    dist.reduce_scatter_tensor(inside[rank * 90_003 : (rank + 1) * 90_003], inside)
+    sent = whole.clone()
+    dist.broadcast(sent, size - 1)
+    one = whole.clone()
+    dist.reduce(one, 1)
+    strided = whole[: 90_000 * size].reshape(-1, 90 * size).clone()
+    dist.broadcast(strided.t(), 0)
+    return [gathered, flat, swapped, *received, *parts, *(gathers or []), mine, part, inside[rank * 90_003 : (rank + 1) * 90_003], sent, one, strided]
+
+
+for kind in (torch.float32, torch.bfloat16, torch.int64):
+    both = []
+    for least in (1, 1 << 60):
+        window.DIRECT = least
+        both.append(handed_over(kind))
+    found["differ"] += [(kind, "handed over", i) for i, (a, b) in enumerate(zip(*both, strict=True)) if not torch.equal(a, b)]
 window.DIRECT = direct
 x = torch.arange(600_000.0).reshape(600, 1000)
 dist.all_reduce(x.t())
@@ -98,6 +136,52 @@ else:
         os.kill(processes[-1], signal.SIGCONT)
     store.wait(["awake"])
     found["after"] = x.unique().tolist()
+
+# The last rank is stopped before it reads; the others go on with an error, and change what it then reads: it must not go on with that.
+reads = dist.new_group(timeout=timedelta(milliseconds=500))
+given, taken = torch.full((300_000,), 1.0), torch.zeros(300_000 * size)
+dist.all_gather_into_tensor(taken, given, group=reads)
+
+
+def stopping_before_reading(*arguments):
+    peer_memory._move = move
+    os.kill(os.getpid(), signal.SIGSTOP)
+    move(*arguments)
+
+
+if rank == size - 1:
+    peer_memory._move = stopping_before_reading
+try:
+    dist.all_gather_into_tensor(taken, given, group=reads)
+    found["read"] = "no error"
+except RuntimeError as error:
+    found["read"] = str(error)
+if rank != size - 1:
+    given.fill_(float("nan"))
+    store.add("changed", 1)
+    if rank == 0:
+        while store.add("changed", 0) < size - 1:
+            pass
+        os.kill(processes[-1], signal.SIGCONT)
 dist.barrier()
+
+# The last rank comes when the others have gone on: it writes to nobody.
+late = dist.new_group(timeout=timedelta(milliseconds=300))
+x = torch.full((600_000,), 1.0)
+dist.all_reduce(x, group=late)
+if rank == size - 1:
+    store.wait(["gone on"])
+try:
+    dist.all_reduce(x, group=late)
+    found["late"] = "no error"
+except RuntimeError as error:
+    found["late"] = str(error)
+if rank != size - 1:
+    x.fill_(9.0)
+    x.sum().item()
+    if store.add("went on", 1) == size - 1:
+        store.set("gone on", "")
+dist.barrier()
+found["after late"] = x.unique().tolist()
 with open(os.environ["OUT"], "wb") as file:
     pickle.dump(found, file)
