@@ -11,7 +11,7 @@ from flambeau.ops.dtype_rules import refuse_dtype
 from flambeau.ops.primitive import laid_out, pointwise_strides
 from flambeau.ops.promotion import convert, fitted, fitting, in_float32, need_order, need_tensor, promote_float, result_type
 from flambeau.ops.registry import Number, operation
-from flambeau.ops.result_strides import like_input, of_complex, over_operands, over_tensors, row_major, with_number
+from flambeau.ops.result_strides import like_input, of_complex, over_operands, over_parts, over_tensors, row_major, with_number
 from flambeau.ops.tied import tied
 from flambeau.trace.meta import CONJ, NEG
 from flambeau.trace.recorder import OffsetNeeded
@@ -232,7 +232,7 @@ def _magnitude(x: Any) -> Any:
 
 
 @operation(method=True)
-@of_complex(like_input)
+@over_parts(then_number=False)
 def isinf(input: Tensor) -> Tensor:
     """Whether an element is infinite."""
     if input.dtype.is_complex:
@@ -275,6 +275,7 @@ def isneginf(input: Tensor) -> Tensor:
 
 
 @operation(method=True)
+@over_parts(then_number=True)
 def isreal(input: Tensor) -> Tensor:
     """Whether the imaginary part is zero."""
     if input.dtype.is_complex:

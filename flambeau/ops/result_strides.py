@@ -63,6 +63,20 @@ def like_input(body: Body) -> Body:
     return _each(body, lambda x, m: like_strides(m.shape, x.strides) if m.shape == x.shape else contiguous_strides(m.shape))
 
 
+def over_parts(then_number: bool) -> Callable[[Body], Body]:
+    """Of complex first arguments: what PyTorch computes from the views of their real or imaginary parts, compared with a number at once or (as a
+    magnitude, in a tensor of its own) after a first step."""
+
+    def rule(x: Meta, m: Meta) -> tuple[int, ...]:
+        part = meta(tuple(x.shape), tuple([2 * s for s in x.strides]), dtypes.float32)
+        if then_number:
+            return iterator_strides([part, NUMBER], tuple(m.shape))
+        magnitude = meta(tuple(x.shape), iterator_strides([part], tuple(x.shape)), dtypes.float32)
+        return iterator_strides([magnitude, NUMBER], tuple(m.shape))
+
+    return of_complex(lambda body: _each(body, rule))
+
+
 def of_complex(decorator: Callable[[Body], Body]) -> Callable[[Body], Body]:
     """What a decorator says, of complex first arguments only: PyTorch has other steps for them."""
 

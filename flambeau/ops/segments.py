@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import warnings
 from typing import Any
 
@@ -65,17 +66,24 @@ def segment_reduce(
 def _extremes(data: Tensor, axis: int, owner: Tensor, segments: int, reduce: str, shape: tuple[int, ...], start: float) -> Tensor:
     """The largest or least entries of segments. Entries that are equal share a gradient: with one another, not with the value `start`."""
 
-    def collected(source: Tensor, neutral: float, how: str) -> Tensor:
-        base = torch.full(shape, neutral, dtype=data.dtype)
-        return base.scatter_reduce(axis, owner, source, how).narrow(axis, 0, segments)
+    neutral, how = _EMPTY[reduce], _SCATTER[reduce]
 
-    lost = data.isnan() if data.requires_grad else None  # a NaN is the result of its segment, whose gradient goes to its NaNs
-    found = collected(data if lost is None else data.masked_fill(lost, _EMPTY[reduce]), _EMPTY[reduce], _SCATTER[reduce])
-    found = torch.where(found < start if reduce == "max" else found > start, start, found)
-    if lost is None:
-        return found
-    number = collected(lost.to(data.dtype), 0.0, "sum")
-    return torch.where(number > 0, collected(torch.where(lost, data, 0.0), 0.0, "sum") / number.clamp(min=1), found)
+    def collected(source: Tensor, empty: float, how: str) -> Tensor:
+        return torch.full(shape, empty, dtype=data.dtype).scatter_reduce(axis, owner, source, how)
+
+    def bounded(found: Tensor) -> Tensor:
+        found = found.narrow(axis, 0, segments)
+        return torch.where((found < start if reduce == "max" else found > start) | math.isnan(start), start, found)
+
+    if not data.requires_grad:
+        return bounded(collected(data, neutral, how))
+    lost = data.isnan()  # a NaN is the result of its segment, whose gradient goes to its NaNs
+    numbers = data.masked_fill(lost, neutral)
+    best = collected(numbers.detach(), neutral, how).gather(axis, owner)
+    # What is not chosen has no part in the gradient, where an infinite one would make NaN of its share of 0.
+    found = bounded(collected(torch.where(numbers.detach() == best, numbers, neutral), neutral, how))
+    number, total = [collected(x, 0.0, "sum").narrow(axis, 0, segments) for x in (lost.to(data.dtype), torch.where(lost, data, 0.0))]
+    return torch.where(number > 0, total / number.clamp(min=1), found)
 
 
 _segment_reduce = segment_reduce  # the name under which it began, which packages still use

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,6 +31,15 @@ def _is_nan(m: Any, name: str) -> list[bool]:
     y = function(x, *([int(dim)] if dim else []))
     y.backward(m.full((len(VALUES),), float("nan")))
     return [v != v for v in x.grad.tolist()]
+
+
+def test_sinc_keeps_a_nan() -> None:
+    """As docs/differences.md says: also at 0, where PyTorch gives 0; elsewhere the same."""
+    ours, theirs = _is_nan(ft, "sinc"), _is_nan(torch, "sinc")
+    assert ours == [True] * len(VALUES)
+    assert theirs == [x != 0 for x in VALUES]
+    page = Path(__file__).parents[2] / "docs/differences.md"
+    assert "A NaN that arrives at `sinc` of 0 is its gradient there (PyTorch gives 0)" in page.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
