@@ -439,6 +439,8 @@ def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: fl
     _check_same("huber_loss", input, target)
     if not delta > 0:
         raise RuntimeError("huber_loss does not support non-positive values for delta.")
+    if weight is not None and reduction == "mean":  # over the elements, where mse_loss and l1_loss divide by the sum of the weights: as in PyTorch
+        return _huber_values(input, target, weight, "none", delta).mean()
     return _huber_values(input, target, weight, reduction, delta)
 
 
