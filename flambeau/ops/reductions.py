@@ -393,6 +393,17 @@ def logsumexp(input: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
     return as_shape(result, tuple([s for d, s in enumerate(x._meta.shape) if d not in dims]))
 
 
+def need_identity(x: Any, p: float, dim: Any) -> None:
+    """RuntimeError for a norm over nothing that has no identity: the greatest or least of no elements, and negative powers."""
+    shape = x.shape
+    over = range(x.ndim) if x.ndim == 0 or dim is None or dim == () else [dim] if isinstance(dim, int) else dim
+    if (p == float("inf") or p < 0) and any(shape[d] == 0 for d in over if -len(shape) <= d < len(shape)):
+        where = "an empty tensor" if dim in (None, ()) else f"the dimension {dim}, which is empty,"
+        raise RuntimeError(
+            f"linalg.vector_norm cannot compute the {p} norm on {where} because the operation does not have an identity (shape {tuple(shape)}, dim {dim})"
+        )
+
+
 def norm_of(x: Any, p: float, dims: tuple[int, ...]) -> Any:
     """The vector p-norm over dims, inside a body."""
     count = _count(x, dims)
@@ -443,6 +454,7 @@ def norm(input: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, 
         must_be("norm", "p number", p)
     must_be("norm", "dim int[1]?", dim)
     order = 2.0 if p is None or isinstance(p, str) else float(p)
+    need_identity(input, order, tuple(dim) if isinstance(dim, list) else dim)
     result = vector_norm_op(input, order, tuple(dim) if isinstance(dim, list) else dim, keepdim, dtype)
     if out is not None:
         from flambeau.trace.mutation import into

@@ -426,6 +426,8 @@ def _cdist(x1: Tensor, x2: Tensor, p: float) -> Tensor:
     if p == 0:  # of NaN it is NaN, unlike a norm
         gap = prim.where(prim.ne(gap, gap), prim.detach(gap), prim.where(prim.eq(gap, 0), prim.sgn(gap), 1.0))
         return norm_of(gap, 1.0, (gap._meta.ndim - 1,))  # type: ignore[no-any-return]
+    if gap._meta.shape[-1] == 0:  # rows of nothing are equal, by any measure
+        p = 1.0
     return norm_of(gap, p, (gap._meta.ndim - 1,))  # type: ignore[no-any-return]
 
 

@@ -15,6 +15,7 @@ from flambeau.ops import primitives as prim
 from flambeau.ops import special_tables as t
 from flambeau.ops.promotion import convert, promote_float
 from flambeau.ops.registry import operation
+from flambeau.queries import finfo
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -63,16 +64,22 @@ def with_derivative(value: Any, x: Any, derivative: Callable[[Any], Any], at: fl
     if not x._meta.requires_grad:
         return value
     fixed, place = prim.detach(value), prim.detach(x)
-    finite = prim.lt(prim.abs(place), INFINITY)
-    usual = prim.bitwise_and(finite, prim.lt(prim.abs(fixed), INFINITY))
+    finite, bounded = prim.lt(prim.abs(place), INFINITY), prim.lt(prim.abs(fixed), INFINITY)
+    there = prim.detach(derivative(place))
+    steeper = prim.bitwise_and(bounded, prim.eq(prim.abs(there), INFINITY))
+    usual = prim.bitwise_and(prim.bitwise_and(finite, bounded), prim.bitwise_not(steeper))
     live = prim.where(usual, x, at)
     here = prim.detach(live)
     step = live - here
     slope = derivative(here + _GAUSS[0] * step) + derivative(here + _GAUSS[1] * step)
     # Infinite values have infinite slopes, and NaN has NaN.
     away, lost = x - prim.where(finite, place, 0.0), prim.where(prim.isnan(fixed), x, 0.0)
-    rise = prim.sgn(fixed) * prim.sgn(prim.detach(derivative(place))) * away
+    sign = prim.sgn(there)
+    rise = prim.sgn(fixed) * sign * away
     steep = fixed * (prim.exp(rise) if exponential else 1 + rise)
+    # A finite value with an infinite slope: the step is 0 and its product with the greatest number too, but four times its gradient is infinite.
+    edge = fixed + sign * away * finfo(x.dtype).max * 4.0
+    steep = prim.where(steeper, edge, steep)
     wild = prim.where(prim.isnan(fixed), fixed * (lost + lost * lost), prim.where(finite, steep, fixed))
     return prim.where(usual, fixed + step * (slope * 0.5), wild)
 

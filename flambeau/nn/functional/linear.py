@@ -242,6 +242,8 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     gap = input[first] - input[second]
     if p == 0:  # of NaN it is NaN, unlike a norm
         return torch.where(gap.isnan(), gap.detach(), gap.sgn().abs()).sum(-1)
+    if input.shape[-1] == 0:  # rows of nothing are equal, by any measure
+        p = 1.0
     return _norm(gap, p, -1, False)
 
 

@@ -14,7 +14,7 @@ from flambeau.ops.linalg.checks import public, require_floating, require_matrix
 from flambeau.ops.linalg.spectra import eigvalsh, svdvals
 from flambeau.ops.linalg.systems import inv_ex, tolerances
 from flambeau.ops.promotion import promote
-from flambeau.ops.reductions import vector_norm_op
+from flambeau.ops.reductions import need_identity, vector_norm_op
 from flambeau.ops.registry import operation
 from flambeau.ops.remembered import remembered_with_axis
 from flambeau.ops.shape import dim_of, one_of
@@ -45,12 +45,7 @@ def vector_norm(x: Tensor | Any = MISSING, ord: float = 2, dim: Any = None, keep
     require_floating("linalg.vector_norm", x, low=True)
     _need_real_order("linalg.vector_norm", ord)
     dims = tuple(dim) if isinstance(dim, (list, tuple)) else dim
-    over = range(x.ndim) if x.ndim == 0 or dims is None or dims == () else [dims] if isinstance(dims, int) else dims
-    if (ord == INFINITY or ord < 0) and any(x.shape[d] == 0 for d in over):
-        raise RuntimeError(
-            f"linalg.vector_norm cannot compute the {ord} norm on an empty tensor because the operation does not have an identity "
-            f"(shape {tuple(x.shape)}, dim {dim})"
-        )
+    need_identity(x, ord, dims)
     return vector_norm_op(x, float(ord), dims, keepdim, dtype)
 
 
