@@ -125,6 +125,9 @@ class _Reader:
     # -- nodes ------------------------------------------------------------------------------------------------------
     def _node(self, n: dict[str, Any]) -> None:
         target: str = n["target"]
+        if target in _BLOCKS:
+            self._block(n)
+            return
         if target in _PLAIN:
             function = _PLAIN[target]
             args = tuple([self._argument(i["arg"]) for i in n["inputs"]])
@@ -157,6 +160,33 @@ class _Reader:
                 part = self.graph.call_function(operator.getitem, (node, i), name=of_part)
                 part.meta["val"] = self._value(of_part)
                 self._named(of_part, part)
+
+    def _block(self, n: dict[str, Any]) -> None:
+        """A `with` block of the program, which PyTorch writes as a graph of its own: its nodes become nodes of the program."""
+        before, inside = _BLOCKS[n["target"]], [i["arg"] for i in n["inputs"]]
+        given = [self._argument(a) for a in inside[:before]]
+        if n["target"].endswith("autocast") and given[2]:
+            raise NotImplementedError(f"torch.export.load: the graph has a block with autocast to {given[1]} on {given[0]!r}, which is not read; export the "
+                                      "model without autocast, or converted to that dtype")  # fmt: skip
+        graph = inside[before]["as_graph"]["graph"]
+        operands = [self._argument(a) for a in inside[before + 1 :]]
+        source, nodes = self.source, self.nodes
+        self.source, self.nodes = graph, {_name(i): node for i, node in zip(graph["inputs"], operands, strict=True)}
+        for inner in graph["nodes"]:
+            self._node(inner)
+        results = [self._argument(o) for o in graph["outputs"]]
+        self.source, self.nodes = source, nodes
+        if n["target"].endswith("set_grad_enabled") and not given[0]:
+            results = [self._without_gradient(r) if r not in operands else r for r in results]
+        outputs = n["outputs"]
+        names = [a["name"] for a in outputs[0]["as_tensors"]] if len(outputs) == 1 and "as_tensors" in outputs[0] else [_name(o) for o in outputs]
+        for name, result in zip(names, results, strict=True):
+            self._named(name, result)
+
+    def _without_gradient(self, made: Node) -> Node:
+        node = self.graph.call_function(flambeau.ops.aten.detach.default, (made,), name="detach")
+        node.meta["val"] = made.meta["val"]
+        return node
 
     def _inputs(self, inputs: list[Any], s: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         args, kwargs = [], {}
@@ -237,6 +267,8 @@ class _Reader:
         return OutputSpec(role, TensorArgument(v["arg"]["name"]), v.get(target))
 
 
+# Blocks, and how many arguments stand before their graph: autocast has device, dtype, whether it is on, and its cache; the other whether gradients are.
+_BLOCKS: Final = {"torch.ops.higher_order.wrap_with_autocast": 4, "torch.ops.higher_order.wrap_with_set_grad_enabled": 1}
 _DUNDER: Final = frozenset(f"__{n}__" for n in "and or xor lshift rshift iand ior ixor".split())
 
 

@@ -170,3 +170,45 @@ def test_mapped_tensors_are_those_of_the_file(tmp_path):
     path.write_bytes(before[: len(before) // 2])
     with pytest.raises(RuntimeError, match=r"no \.pt2 file"):
         load_mapped(path)
+
+
+class Blocks(torch.nn.Module):
+    """Blocks without autocast and without gradients, one inside the other, with results that are given inputs too."""
+
+    def __init__(self, autocast: bool = False) -> None:
+        super().__init__()
+        self.linear, self.autocast = torch.nn.Linear(3, 3), autocast
+
+    def forward(self, x: Any) -> Any:
+        with torch.autocast("cpu", enabled=self.autocast):
+            y = self.linear(x).float()
+            with torch.no_grad():
+                z = y.exp() + 1
+        with torch.no_grad():
+            w = z * y
+            first, second = w.split(2, 1)
+        return w + y, z, first * y[:, :2], second
+
+
+def test_blocks_of_pytorchs_programs_are_read() -> None:
+    """PyTorch writes them as graphs of their own; values and gradients are those of its program."""
+    theirs = torch.export.export(Blocks(), (torch.randn(2, 3),), dynamic_shapes={"x": {0: torch.export.Dim("n")}})
+    assert "wrap_with_autocast" in str(theirs.graph) and "set_grad_enabled" in str(theirs.graph)
+    file = io.BytesIO()
+    torch.export.save(theirs, file)
+    ours, x = flambeau.export.load(io.BytesIO(file.getvalue())), torch.randn(5, 3)
+    a, b = ours.module(), theirs.module()
+    found, expected = a(flambeau.tensor(x.numpy())), b(x)
+    for f, e in zip(found, expected, strict=True):
+        assert f.requires_grad == e.requires_grad and np.abs(f.detach().numpy() - e.detach().numpy()).max() < 1e-5
+    found[0].sum().backward()
+    expected[0].sum().backward()
+    for p, q in zip(a.parameters(), b.parameters(), strict=True):
+        assert np.allclose(p.grad.numpy(), q.grad.numpy(), atol=1e-5)
+
+
+def test_a_block_with_autocast_is_refused() -> None:
+    file = io.BytesIO()
+    torch.export.save(torch.export.export(Blocks(autocast=True), (torch.randn(2, 3),)), file)
+    with pytest.raises(NotImplementedError, match=r"block with autocast to torch.bfloat16 on 'cpu'.*without autocast"):
+        flambeau.export.load(io.BytesIO(file.getvalue()))
