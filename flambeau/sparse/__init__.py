@@ -120,3 +120,7 @@ def __getattr__(name: str) -> Any:
     from flambeau.names import missing
 
     raise missing("torch.sparse", name, globals())
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_SEMI_STRUCTURED})

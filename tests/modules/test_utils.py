@@ -269,7 +269,7 @@ def test_hub(tmp_path: Path, monkeypatch: Any) -> None:
 
 def test_library_and_ops() -> None:
     @ft.library.custom_op("mine::scaled", mutates_args=())
-    def scaled(x: Any, factor: float) -> Any:
+    def scaled(x: ft.Tensor, factor: float) -> ft.Tensor:
         return x * factor
 
     @scaled.register_fake
