@@ -40,8 +40,11 @@ def difference(program: Sequence[Instruction], gradients: bool, unfused: bool = 
         found = unlike(first, theirs, False)
         if found:
             return "flambeau, PyTorch: " + found
+        # PyTorch's error where ours may go on, too: whether a graph that was freed is refused can depend on where a path was cut before.
+        ends = next((i for i, e in enumerate(theirs) if e[0] == "error" and any(words in e[2] for words in ENDS)), len(theirs))
+        first = first[:ends]
         second, _ = run(ft, program, gradients)
-        found = unlike(second, first, True)
+        found = unlike(second[:ends], first, True)
         if found:
             return "second run, first run: " + found
         if unfused:
@@ -51,7 +54,7 @@ def difference(program: Sequence[Instruction], gradients: bool, unfused: bool = 
                 third, _ = run(ft, program, gradients)
             synchronize()
             forget_plans(EVERY_PLAN)
-            found = unlike(first, third, exact and not gradients)
+            found = unlike(first, third[:ends], exact and not gradients)
             if found:
                 return "fused, unfused: " + found
     return None
