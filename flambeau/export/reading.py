@@ -152,8 +152,7 @@ class _Reader:
             self._named(own, node)
             node.meta["val"] = self._value(own)
             return
-        names = [a["name"] for a in outputs[0]["as_tensors"]] if len(outputs) == 1 and "as_tensors" in outputs[0] else [
-            _name(o) if _union(o)[0] != "as_none" else None for o in outputs]  # fmt: skip
+        names = _names(outputs)
         node.meta["val"] = tuple([None if n is None else self._value(n) for n in names]) or None
         for i, of_part in enumerate(names):
             if of_part is not None:
@@ -178,10 +177,9 @@ class _Reader:
         self.source, self.nodes = source, nodes
         if n["target"].endswith("set_grad_enabled") and not given[0]:
             results = [self._without_gradient(r) if r not in operands else r for r in results]
-        outputs = n["outputs"]
-        names = [a["name"] for a in outputs[0]["as_tensors"]] if len(outputs) == 1 and "as_tensors" in outputs[0] else [_name(o) for o in outputs]
-        for name, result in zip(names, results, strict=True):
-            self._named(name, result)
+        for name, result in zip(_names(n["outputs"]), results, strict=True):
+            if name is not None:
+                self._named(name, result)
 
     def _without_gradient(self, made: Node) -> Node:
         node = self.graph.call_function(flambeau.ops.aten.detach.default, (made,), name="detach")
@@ -265,6 +263,13 @@ class _Reader:
             raise NotImplementedError(f"torch.export.load: an output of kind {key} is not read")
         role, target = kinds[key]
         return OutputSpec(role, TensorArgument(v["arg"]["name"]), v.get(target))
+
+
+def _names(outputs: list[dict[str, Any]]) -> list[str | None]:
+    """The names of a node's results, None for one that is nothing."""
+    if len(outputs) == 1 and "as_tensors" in outputs[0]:
+        return [a["name"] for a in outputs[0]["as_tensors"]]
+    return [_name(o) if _union(o)[0] != "as_none" else None for o in outputs]
 
 
 # Blocks, and how many arguments stand before their graph: autocast has device, dtype, whether it is on, and its cache; the other whether gradients are.

@@ -116,12 +116,19 @@ _all = [False]
 _functions = [False]  # stubs in the functions that are no operations, for good
 
 
-def entry(function: FunctionType) -> Entry:
-    """The stub of a function, which it is given if it has none."""
-    return while_locked(_changing, _entry, function)  # type: ignore[no-any-return]
+def choose(function: FunctionType, choice: Choice | None) -> None:
+    """Let `choice` give what is called in the place of a function, from now on; None: the function itself."""
+    while_locked(_changing, _set_choice, function, choice)
+
+
+def _set_choice(function: FunctionType, choice: Choice | None) -> None:
+    found = _entry(function)
+    found.choose = choice
+    _drop(found)
 
 
 def _entry(function: FunctionType) -> Entry:
+    """The stub of a function, which it is given if it has none."""
     found = _entries.get(function)
     if found is None:
         found = _entries[function] = Entry(function)
@@ -129,12 +136,8 @@ def _entry(function: FunctionType) -> Entry:
     return found
 
 
-def drop(found: Entry) -> None:
-    """Take a stub away that nobody wants."""
-    while_locked(_changing, _drop, found)
-
-
 def _drop(found: Entry) -> None:
+    """Take a stub away that nobody wants."""
     if not found.asks and found.choose is None and _entries.get(found.public) is found:
         found.restore()
         del _entries[found.public]
@@ -179,9 +182,13 @@ def _tensor_methods() -> Iterator[FunctionType]:
 
 def functions() -> None:
     """Stubs, from now on, in the functions that are no operations: operations' wrappers find out by themselves."""
+    while_locked(_changing, _ask_functions)
+
+
+def _ask_functions() -> None:
     if not _functions[0]:
         for _, _, function in overridable(operations=False):
-            entry(function).asks = True
+            _entry(function).asks = True
         _functions[0] = True
 
 

@@ -71,14 +71,9 @@ def _want(change: int) -> None:
     """Stubs from the first that wants them to the last."""
     before = _wanted[0]
     _wanted[0] = before + change
-    if not before and _wanted[0]:
+    if bool(before) != bool(_wanted[0]):
         for function in constructors():
-            instrument.entry(function).choose = _choose
-    elif before and not _wanted[0]:
-        for function in constructors():
-            placed = instrument.entry(function)
-            placed.choose = None
-            instrument.drop(placed)
+            instrument.choose(function, _choose if _wanted[0] else None)
 
 
 def enter(device: Device) -> None:

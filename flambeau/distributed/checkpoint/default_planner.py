@@ -203,6 +203,16 @@ def narrowed(tensor: Any, offsets: Any, lengths: Any) -> Any:
     return tensor
 
 
+def fill(planner: LoadPlanner, item: ReadItem, stored: Any) -> None:
+    """Copy a box of a stored tensor into the planner's tensor. ValueError if that has another size."""
+    source = narrowed(stored, item.storage_offsets, item.lengths)
+    target = planner.resolve_tensor(item).detach()
+    if tuple(target.shape) != tuple(source.shape):
+        raise ValueError(f"req {item.storage_index} mismatch sizes {tuple(target.shape)} vs {tuple(source.shape)}")
+    target.copy_(source)
+    planner.commit_tensor(item, target)
+
+
 def _boxes(name: str, entry: kinds.TensorStorageMetadata, offset: tuple[int, ...], shape: tuple[int, ...]) -> list[ReadItem]:
     """What a part shares with each stored part."""
     found = []

@@ -9,7 +9,7 @@ from typing import Any
 
 from flambeau.distributed.checkpoint import _files
 from flambeau.distributed.checkpoint._files import _StorageInfo as _StorageInfo
-from flambeau.distributed.checkpoint.default_planner import narrowed
+from flambeau.distributed.checkpoint.default_planner import fill
 from flambeau.distributed.checkpoint.metadata import Metadata, StorageMeta
 from flambeau.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPlanner, SavePlan, SavePlanner
 from flambeau.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
@@ -126,12 +126,7 @@ class FileSystemReader(StorageReader):
             if item.type is LoadItemType.BYTE_IO:
                 planner.load_bytes(item, _files.read_bytes(self.path, info))
                 continue
-            source = narrowed(_files.read_item(self.path, info).detach(), item.storage_offsets, item.lengths)
-            target = planner.resolve_tensor(item).detach()
-            if tuple(target.shape) != tuple(source.shape):
-                raise ValueError(f"req {item.storage_index} mismatch sizes {tuple(target.shape)} vs {tuple(source.shape)}")
-            target.copy_(source)
-            planner.commit_tensor(item, target)
+            fill(planner, item, _files.read_item(self.path, info).detach())
         future: Future[None] = Future()
         future.set_result(None)
         return future

@@ -10,7 +10,7 @@ import flambeau
 from flambeau.distributed.checkpoint import _nested
 from flambeau.distributed.checkpoint import metadata as kinds
 from flambeau.distributed.checkpoint._saving import save
-from flambeau.distributed.checkpoint.default_planner import DefaultLoadPlanner, _EmptyStateDictLoadPlanner, narrowed
+from flambeau.distributed.checkpoint.default_planner import DefaultLoadPlanner, _EmptyStateDictLoadPlanner, fill
 from flambeau.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
 from flambeau.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPlanner, ReadItem
 from flambeau.distributed.checkpoint.state_dict_loader import _load_state_dict
@@ -75,9 +75,7 @@ class BroadcastingTorchSaveReader(StorageReader):
             if is_initialized():
                 broadcast(tensor, src=self.coordinator_rank)
             for item in items:
-                target = planner.resolve_tensor(item).detach()
-                target.copy_(narrowed(tensor, item.storage_offsets, item.lengths))
-                planner.commit_tensor(item, target)
+                fill(planner, item, tensor)
         future: Future[None] = Future()
         future.set_result(None)
         return future

@@ -9,7 +9,7 @@ from typing import Any
 from flambeau.distributed.checkpoint._consolidate_hf_safetensors import consolidate_safetensors_files
 from flambeau.distributed.checkpoint._files import _StorageInfo
 from flambeau.distributed.checkpoint._hf_utils import SHARDED_DIR_NAME, _gen_file_name, _HFStorageInfo, offsets_in, safetensors_in, texts_of, write_index
-from flambeau.distributed.checkpoint.default_planner import narrowed
+from flambeau.distributed.checkpoint.default_planner import fill
 from flambeau.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
 from flambeau.distributed.checkpoint.metadata import ChunkStorageMetadata, Metadata, MetadataIndex, StorageMeta, TensorProperties, TensorStorageMetadata
 from flambeau.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPlanner, SavePlan, SavePlanner, WriteItem, WriteItemType
@@ -155,12 +155,7 @@ class HuggingFaceStorageReader(FileSystemReader):
         for path, items in files.items():
             with safetensors.opened(path) as file:
                 for item in items:
-                    source = narrowed(file.tensor(item.storage_index.fqn), item.storage_offsets, item.lengths)
-                    target = planner.resolve_tensor(item).detach()
-                    if tuple(target.shape) != tuple(source.shape):
-                        raise ValueError(f"req {item.storage_index} mismatch sizes {tuple(target.shape)} vs {tuple(source.shape)}")
-                    target.copy_(source)
-                    planner.commit_tensor(item, target)
+                    fill(planner, item, file.tensor(item.storage_index.fqn))
         future: Future[None] = Future()
         future.set_result(None)
         return future
