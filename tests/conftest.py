@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -11,6 +12,16 @@ from flambeau.trace import tiers
 
 # Tests are of good code: a kernel's plain code (runtime/twice.py) would be all that a test sees on a machine without a cache. Plain code has tests of its own.
 os.environ.setdefault("FLAMBEAU_COMPILE_PROCESSES", "1")
+
+_SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGCHLD", "SIGUSR1", "SIGUSR2") if hasattr(signal, name)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def handlers_are_put_back() -> Iterator[None]:
+    """What a file's tests call leaves the process's signal handlers as they were: a later child that does not end by SIGTERM hangs its parent."""
+    before = [signal.getsignal(number) for number in _SIGNALS]
+    yield
+    assert [signal.getsignal(number) for number in _SIGNALS] == before
 
 
 @pytest.fixture

@@ -291,12 +291,17 @@ def _searchsorted(node: Node, xs: list[Array], d: dtype) -> Array:
     return out
 
 
+def _second_of_equal(f: Callable[..., Any]) -> Callable[..., Any]:
+    """Of two zeros the second, whatever their signs: NumPy's functions give that in all types but float16."""
+    return lambda a, b: f(a.astype(np.float32), b.astype(np.float32)).astype(np.float16) if a.dtype == b.dtype == np.float16 else f(a, b)
+
+
 _EXACT: dict[str, Callable[..., Any]] = {
     "neg": np.negative, "abs": np.abs, "sgn": _sign, "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc,
     "round": np.round, "sqrt": np.sqrt, "reciprocal": lambda x: (1 / x).astype(x.dtype), "bitwise_not": np.invert,
     "conj_physical": np.conj, "isnan": np.isnan, "real_part": np.real, "imag_part": np.imag, "add": np.add,
     "sub": np.subtract, "mul": np.multiply, "div_floor": _divide_floor, "div_trunc": _divide_trunc,
-    "remainder": _remainder, "fmod": np.fmod, "maximum": np.maximum, "minimum": np.minimum, "fmax": np.fmax,
+    "remainder": _remainder, "fmod": np.fmod, "maximum": _second_of_equal(np.maximum), "minimum": _second_of_equal(np.minimum), "fmax": np.fmax,
     "fmin": np.fmin, "copysign": np.copysign, "nextafter": np.nextafter, "bitwise_and": np.bitwise_and,
     "bitwise_or": np.bitwise_or, "bitwise_xor": np.bitwise_xor, "eq": np.equal, "ne": np.not_equal, "lt": np.less,
     "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "where": np.where,

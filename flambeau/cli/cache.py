@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from flambeau.runtime import object_cache, twice
+from flambeau.runtime.signals import caught
 from flambeau.statistics import counters
 
 
@@ -37,27 +38,29 @@ def warm(script: str, arguments: Sequence[str], settled: float | None) -> int:
         return 2
     status = 0
     timed = settled is not None and hasattr(signal, "setitimer")
-    if timed:
+
+    def again(plan: Any, reason: str) -> None:
         assert settled is not None
-
-        def again(plan: Any, reason: str) -> None:
-            signal.setitimer(signal.ITIMER_REAL, settled)
-
-        def stop(number: int, frame: Any) -> None:
-            raise _Settled
-
-        signal.signal(signal.SIGALRM, stop)
         signal.setitimer(signal.ITIMER_REAL, settled)
-        evaluate.OBSERVERS.append(again)
+
+    def stop(number: int, frame: Any) -> None:
+        raise _Settled
+
     try:
-        status = run([script, *arguments])
+        with caught([signal.SIGALRM] if timed else [], stop):
+            try:
+                if timed:
+                    evaluate.OBSERVERS.append(again)
+                    again(None, "")
+                status = run([script, *arguments])
+            finally:
+                if timed:
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+                    evaluate.OBSERVERS.remove(again)
     except _Settled:
         print(f"nothing was compiled for {settled:g} seconds: the script was ended")
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else int(end.code is not None)
-    finally:
-        if timed:
-            signal.setitimer(signal.ITIMER_REAL, 0)
     twice.settle()
     print(f"compiled {counters.kernels_compiled} kernels, found {counters.kernels_from_disk} on disk, in {object_cache.folder()}")
     return status

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import sys
-import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ def pipeline(file: str, steps: Sequence[str], changed: Sequence[str], force: boo
     """Run; 1 if a step or a condition fails, 2 if something that was given is wrong."""
     from flambeau.pipeline import StepFailed, read, run
     from flambeau.pipeline.call import value_of
+    from flambeau.runtime.signals import caught
 
     parameters: dict[str, Any] = {}
     for text in changed:
@@ -21,10 +21,9 @@ def pipeline(file: str, steps: Sequence[str], changed: Sequence[str], force: boo
             print(f"flambeau pipeline: --set {text}: must have the form NAME=VALUE", file=sys.stderr)
             return 2
         parameters[name] = value_of(value)
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that the step's process is ended, too
     try:
-        run(read(file, parameters), steps, force=force, dry=dry, say=lambda text: print(text, flush=True))
+        with caught([signal.SIGTERM], lambda number, frame: sys.exit(128 + number)):  # so that the step's process is ended, too
+            run(read(file, parameters), steps, force=force, dry=dry, say=lambda text: print(text, flush=True))
     except StepFailed as error:
         print(f"flambeau pipeline: {error}", file=sys.stderr)
         return 1

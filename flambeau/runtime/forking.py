@@ -17,7 +17,7 @@ from typing import Any
 
 _PATIENCE = 3.0  # seconds to wait for imports of other threads: a module that is a whole program would not end
 _PAUSE = 0.001  # seconds between two looks
-_LOCKS: list[Any] = []  # of ours, in the order in which they are taken
+_LOCKS: list[Any] = []  # of ours
 
 
 def _others_import() -> bool:
@@ -38,28 +38,54 @@ def _llvm_lock() -> Any:
     return getattr(getattr(module, "lib", None), "_lock", None)
 
 
-_held: list[Any] = []
+_forking = threading.Lock()  # one fork at a time
+_held: list[Any] = []  # by the thread that forks
+
+
+def _take(first: int) -> int | None:
+    """Wait for one of the locks, and take all others if they are free; if one is not, take none and say which.
+
+    Who waits for a lock while holding another waits for ever if another thread takes the two in the other order.
+    """
+    locks = [lock for lock in (_forking, *_LOCKS, getattr(_llvm_lock(), "_lock", None)) if lock is not None]
+    mine = [locks[first]]
+    mine[0].acquire()
+    for k, lock in enumerate(locks):
+        if k != first:
+            if not lock.acquire(blocking=False):
+                _release(mine)
+                return k
+            mine.append(lock)
+    _held[:] = mine
+    _imp.acquire_lock()  # while it is held no import begins
+    return None
 
 
 def _before() -> None:
     end = time.monotonic() + _PATIENCE
+    first = 0
     while True:
-        for lock in (*_LOCKS, getattr(_llvm_lock(), "_lock", None)):
-            if lock is not None:
-                lock.acquire()
-                _held.append(lock)
-        _imp.acquire_lock()  # while it is held no import begins
+        missing = _take(first)
+        if missing is not None:
+            first = missing
+            continue
         if not _others_import() or time.monotonic() > end:
             return
         _after()  # an import may itself need one of the locks
         time.sleep(_PAUSE)
 
 
+def _release(locks: list[Any]) -> None:
+    for lock in reversed(locks):
+        lock.release()
+
+
 def _after() -> None:
     with suppress(RuntimeError):  # not held: another version of Python has cleared it in the child
         _imp.release_lock()
-    while _held:
-        _held.pop().release()
+    mine = _held.copy()  # whoever takes the locks next has the list
+    _held.clear()
+    _release(mine)
 
 
 def keep_out(lock: Any) -> None:

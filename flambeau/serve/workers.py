@@ -12,10 +12,12 @@ import tempfile
 import time
 from typing import Any, Final
 
+from flambeau.runtime.signals import caught
 from flambeau.serve.packages import package
 from flambeau.serve.settings import ServerSettings
 
 log = logging.getLogger("flambeau.serve")
+_ENDS: Final = (signal.SIGTERM, signal.SIGINT)
 _SHORT: Final = 5.0  # seconds: who lives no longer is replaced ever more slowly
 _LONGEST_PAUSE: Final = 30.0
 
@@ -37,33 +39,30 @@ def supervise(settings: ServerSettings) -> int:
     sock = bind(settings)  # it never listens: it holds the port while workers come and go
     begun: dict[int, float] = {}
     pause = 0.0
-    caught: list[int] = []
 
     def catch(number: int, frame: Any) -> None:
-        caught.append(number)
         raise _Ending
 
-    signal.signal(signal.SIGTERM, catch)
-    signal.signal(signal.SIGINT, catch)
     try:
-        try:
-            while True:
-                while len(begun) < settings.workers:
-                    if pause:
-                        time.sleep(pause)
-                    begun[_fork(settings)] = time.monotonic()
-                pid, status = os.waitpid(-1, 0)
-                if pid not in begun:
-                    continue
-                lived = time.monotonic() - begun.pop(pid)
-                pause = 0.0 if lived > _SHORT else min(max(2 * pause, 0.5), _LONGEST_PAUSE)
-                _forget(folder, pid)
-                log.error("worker lost", extra={"fields": {"worker": pid, "status": os.waitstatus_to_exitcode(status), "seconds": round(lived, 3)}})
-        except _Ending:
-            pass
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        return _end(list(begun), settings.drain_timeout)
+        with caught(_ENDS, catch):
+            try:
+                while True:
+                    while len(begun) < settings.workers:
+                        if pause:
+                            time.sleep(pause)
+                        begun[_fork(settings)] = time.monotonic()
+                    pid, status = os.waitpid(-1, 0)
+                    if pid not in begun:
+                        continue
+                    lived = time.monotonic() - begun.pop(pid)
+                    pause = 0.0 if lived > _SHORT else min(max(2 * pause, 0.5), _LONGEST_PAUSE)
+                    _forget(folder, pid)
+                    log.error("worker lost", extra={"fields": {"worker": pid, "status": os.waitstatus_to_exitcode(status), "seconds": round(lived, 3)}})
+            except _Ending:
+                pass
+            for number in _ENDS:
+                signal.signal(number, signal.SIG_IGN)
+            return _end(list(begun), settings.drain_timeout)
     finally:
         sock.close()
         shutil.rmtree(folder, ignore_errors=True)
@@ -78,8 +77,8 @@ def _fork(settings: ServerSettings) -> int:
     try:
         from flambeau.serve.server import run_process
 
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        for number in _ENDS:
+            signal.signal(number, signal.SIG_DFL)
         run_process(settings)
         status = 0
     except BaseException:

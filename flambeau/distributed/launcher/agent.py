@@ -30,6 +30,7 @@ from flambeau.distributed.rendezvous import ROUND
 from flambeau.distributed.store import PrefixStore, Store, wait_for_count
 from flambeau.distributed.tcp_store import TCPStore
 from flambeau.runtime.resources import usable_processors
+from flambeau.runtime.signals import caught
 
 
 @dataclass
@@ -300,13 +301,5 @@ def _signals(names: Sequence[str]) -> Iterator[None]:
     def told(number: int, frame: Any) -> None:
         raise SignalException(f"the launcher got signal {signal.Signals(number).name}", signal.Signals(number))
 
-    before = {}
-    try:
-        for name in names:
-            with contextlib.suppress(ValueError):  # not the main thread
-                number = getattr(signal, name)
-                before[number] = signal.signal(number, told)
+    with caught([getattr(signal, name) for name in names], told):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
