@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from flambeau import dtypes
 from flambeau.compiler.graph import Graph, Node, Value, contiguous_strides
 from flambeau.compiler.kernel import Function
+from flambeau.compiler.kernels import matrix_vector
 from flambeau.compiler.kernels.matmul import make_matmul
 from flambeau.runtime import jit, target, tiles
 from flambeau.runtime.target import Target
@@ -25,6 +27,15 @@ needs_dots = pytest.mark.skipif(
 SIZES = [(5, 3, 7), (5, 1, 64), (8, 16, 32), (17, 33, 31), (33, 65, 129), (50, 70, 300), (100, 430, 1100), (70, 40, 4200), (6, 5, 1), (9, 7, 0)]
 Array = np.ndarray[Any, Any]
 HOST = Target.host()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _few_rows_of_any_matrix() -> Iterator[None]:
+    """The kernels for a few rows are tested with small matrices, too, for which they are not chosen as a rule."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(matrix_vector, "LEAST_TERMS", 0)
+        patch.setattr(matrix_vector, "LEAST_ELEMENTS", 0)
+        yield
 
 
 def widened(bits: Array) -> Array:
@@ -101,8 +112,21 @@ def test_sizes_and_orders(size: tuple[int, int, int], orders: tuple[bool, bool, 
     m, n, k = size
     rng = np.random.default_rng(m)
     keys = check(make(rng, m, k), make(rng, k, n), orders)
-    if target.dots() and not tiles.dtypes() and min(m, n) > 4:
+    if target.dots() and not tiles.dtypes() and min(m, n) > (24 if make is floats else 4):
         assert keys[0].startswith("matmul:dots:")
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 17, 19, 24])
+@pytest.mark.parametrize("columns, k", [(3, 65), (40, 1), (70, 31), (530, 75), (1100, 64)])
+def test_few_rows_of_bfloat16(rows: int, columns: int, k: int) -> None:
+    """Where the matrix lies, transposed or not, and on either side: several lines of sums, ends of all vectors, odd K; the bits whatever the threads."""
+    rng = np.random.default_rng(rows)
+    few, matrix = floats(rng, rows, k), floats(rng, k, columns)
+    for turned, way in ((True, "matmul:dot:instruction:"), (False, "matmul:rows:" if rows > 1 else "matmul:sweep:")):
+        keys = check_bfloat16(few, matrix, (False, turned, False))
+        other = check_bfloat16(matrix.T.copy(), few.T.copy(), (not turned, True, True))
+        if target.dots() and not tiles.dtypes() and min(rows, columns, k) > 1 and columns > rows:
+            assert keys[0].startswith(way) and other[0].startswith(way)
 
 
 @settings(max_examples=60, deadline=None)
@@ -131,11 +155,11 @@ def test_wide_results_of_every_way(size: tuple[int, int, int], orders: tuple[boo
     check_int8(integers(rng, size[0], size[2]), integers(rng, size[2], size[1]), orders)
 
 
-@pytest.mark.parametrize("orders", [(False, False, False), (True, True, False)], ids=str)
+@pytest.mark.parametrize("orders", [(False, False, False), (True, True, False), (False, True, False)], ids=str)
 def test_what_stands_beside_the_end_of_k_is_not_multiplied(orders: tuple[bool, bool, bool]) -> None:
     rng = np.random.default_rng(0)
-    for k in (33, 45, 64):
-        a, b = floats(rng, 30, k), floats(rng, k, 40)
+    for rows, k in itertools.product((2, 6, 30), (33, 45, 64)):
+        a, b = floats(rng, rows, k), floats(rng, k, 40)
         a[0, k - 1] = 0x7F80  # infinity
         b[5, 9] = 0x7FC0  # NaN
         found = widened(product(a, b, dtypes.bfloat16, orders)[0])
@@ -146,15 +170,18 @@ def test_what_stands_beside_the_end_of_k_is_not_multiplied(orders: tuple[bool, b
 
 
 @needs_dots
-def test_denormal_operands_count_as_zero() -> None:
-    a, b = np.full((20, 40), 0x0040, np.uint16), np.full((40, 20), 0x7E80, np.uint16)  # 2^-127, 2^126
-    assert (product(a, b, dtypes.bfloat16)[0] == 0).all()
+@pytest.mark.parametrize("rows", [2, 30])
+@pytest.mark.parametrize("turned", [False, True])
+def test_denormal_operands_count_as_zero(rows: int, turned: bool) -> None:
+    a, b = np.full((rows, 40), 0x0040, np.uint16), np.full((40, 32), 0x7E80, np.uint16)  # 2^-127, 2^126
+    assert (product(a, b, dtypes.bfloat16, (False, turned, False))[0] == 0).all()
 
 
-def _texts(name: str, d: dtypes.dtype) -> str:
+def _texts(name: str, d: dtypes.dtype, rows: int = 70, turned: bool = False) -> str:
     machine = Target.named(name, 2)
     graph = Graph(target=machine)
-    ids = [graph.add_value(Value(shape, d, contiguous_strides(shape))) for shape in ((70, 90), (90, 50), (70, 50))]
+    shapes = ((rows, 90), (90, 50), (rows, 50))
+    ids = [graph.add_value(Value(shape, d, (1, 90) if turned and shape == (90, 50) else contiguous_strides(shape))) for shape in shapes]
     graph.nodes.append(Node("matmul", (ids[0], ids[1]), (ids[2],)))
     texts = []
     for kernel in make_matmul(graph, 0):
@@ -167,6 +194,26 @@ def test_each_target_multiplies_by_its_own_atoms(d: dtypes.dtype, instruction: s
     for name, there, others in (("znver4", (instruction,), (unit,)), ("sapphirerapids", (unit,), (instruction,)), ("x86-64-v3", (), (instruction, unit))):
         text = _texts(name, d)
         assert all(word in text for word in there) and not any(word in text for word in others)
+
+
+def test_small_matrices_take_no_dot_products_of_few_rows() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(matrix_vector, "LEAST_TERMS", 256)
+        patch.setattr(matrix_vector, "LEAST_ELEMENTS", 1 << 17)
+        znver4 = Target.named("znver4")
+        for n, k, rows in ((512, 256, 24), (511, 256, 4), (4096, 255, 4)):
+            assert matrix_vector.most_rows("bfloat16", znver4, n, k) == rows
+        assert matrix_vector.most_rows("int8", znver4, 4096, 4096) == matrix_vector.most_rows("bfloat16", Target.named("sapphirerapids"), 4096, 4096) == 4
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_few_rows_go_by_the_dot_instruction_that_a_target_has(turned: bool) -> None:
+    assert "vdpbf16ps" in _texts("znver4", dtypes.bfloat16, 3, turned) and "vdpbf16ps" in _texts("znver4", dtypes.bfloat16, 20, turned)
+    assert ("vdpbf16ps" in _texts("sapphirerapids", dtypes.bfloat16, 3, turned)) == turned
+    assert "tdpbf16ps" in _texts("sapphirerapids", dtypes.bfloat16, 20, turned)
+    for name in ("x86-64-v3", "aarch64-linux"):
+        for rows in (3, 20):
+            assert "dpbf16" not in _texts(name, dtypes.bfloat16, rows, turned)
 
 
 def test_atoms_of_dot_instructions() -> None:

@@ -26,12 +26,17 @@ from flambeau.compiler.kernels.matmul_prepacked import Panels, Prepacked
 from flambeau.compiler.kernels.matmul_small import ITEM_OPERATIONS, height_of, is_small, small_module, small_word_names
 from flambeau.compiler.kernels.matmul_split import count_parts, sum_module, sum_word_names
 from flambeau.compiler.kernels.matmul_tiles import ROUNDS_BY, TILE, shared_tiles, tile_block, tile_module
+from flambeau.compiler.kernels.matrix_rows import COLUMNS, rows_module, scratch_bytes
+from flambeau.compiler.kernels.matrix_rows import height_of as rows_height
 from flambeau.compiler.kernels.matrix_vector import (
     DOT_ROWS,
     LINE,
     UNIT_VECTORS,
     dot_module,
+    dot_scratch,
     dot_shape,
+    instruction_of,
+    most_rows,
     sweep_module,
     vector_word_names,
 )
@@ -115,13 +120,16 @@ def normalise(graph: Graph, a_id: int, b_id: int, c_id: int, exchange: bool | No
     b_transposes, a_transposes = b.column != 1, a.row != 1
     straight = k * n * b_transposes + m * n * (c.column != 1)
     turned = k * m * a_transposes + m * n * (c.row != 1)
+    few_rows, few_columns = (DOT_ROWS < most_rows(va.dtype.name, graph.target, many, k) >= few for few, many in ((m, n), (n, m)))
     if exchange is not None:
         exchanged = exchange
+    elif b.row == 1 and ((few_rows and a.column == 1) or (few_columns and 1 in (a.column, a.row))):
+        exchanged = n < m  # by dot instructions, where the larger operand lies (matrix_vector.py, matrix_rows.py)
     elif _in_parts(graph.target, va.dtype.name, m, n, k) or _by_dots(graph.target, va.dtype.name, m, n):
         # Both operands are packed anyway. Few rows times a transposed matrix: the larger operand is not turned while it is
         # packed then, which is worth more than a c that is (measured: 7 to 30 %).
-        few_rows = c.column == 1 and a.column == 1 and b.row == 1 and m <= _FEW_UNTURNED <= n
-        exchanged = few_rows or (c.column != 1 and c.row == 1)
+        unturned = c.column == 1 and a.column == 1 and b.row == 1 and m <= _FEW_UNTURNED <= n
+        exchanged = unturned or (c.column != 1 and c.row == 1)
     elif n == 1 or (a.column == 1 and b.row == 1 and (m <= DOT_ROWS or n <= DOT_ROWS)):
         exchanged = n < m  # a few vectors times a matrix (matrix_vector.py): they are the rows of a
     else:
@@ -181,7 +189,7 @@ def make_matmul(
     if prepacked is not None and exchange is not None:
         panels, packing = prepacked.panels(node_index, product.b)
         return [*packing, _product_kernel(product, element, tile, host, epilogue, node_index, panels)]
-    by_vectors = _vector_way(product, _facts(product, element, tile, host)) != ""
+    by_vectors = _vector_way(product, _facts(product, element, tile, host), host) != ""
     splits = count_parts(element, product.m, product.n, product.k, product.batches, by_vectors)
     if splits is None:
         return [_product_kernel(product, element, tile, host, epilogue, node_index)]
@@ -213,11 +221,14 @@ def _facts(product: Product, element: Element, tile: Tile, host: Target) -> Fact
     )  # fmt: skip
 
 
-def _vector_way(product: Product, facts: Facts) -> str:
-    """Which kernel of matrix_vector.py does a product: "dot", "sweep" or "" for none. It is the same if the operands are exchanged."""
-    if facts.element.parts == 1 and product.m <= DOT_ROWS:
+def _vector_way(product: Product, facts: Facts, host: Target) -> str:
+    """Which kernel of matrix_vector.py or matrix_rows.py does a product: "dot", "sweep", "rows" or "" for none."""
+    few = most_rows(facts.element.name, host, product.n, product.k)
+    if facts.element.parts == 1 and product.m <= few:
         if facts.b_unit == "k" and product.a.column == 1:
             return "dot"
+        if few > DOT_ROWS and facts.b_unit == "lane" and product.m > 1 and product.a.column == 1 and product.b.column == 1 and facts.c_unit == "column":
+            return "rows"
         if facts.b_unit == "lane" and product.m == 1 and (product.b.column == 1 or product.n == 1):
             return "sweep"
     return ""
@@ -235,12 +246,18 @@ def _product_kernel(
 ) -> Kernel:  # fmt: skip
     """The kernel of a product in normal form."""
     facts = replace(_facts(product, element, tile, host), prepacked=panels is not None)
-    way = _vector_way(product, facts) if panels is None else ""
+    way = _vector_way(product, facts, host) if panels is None else ""
     if way == "dot":
-        shape = dot_shape(product.m, product.n)
-        key = f"matmul:dot:{'x'.join(map(str, shape))}:{facts.key()}"
-        write = partial(dot_module, shape=shape)
-        return _vector_kernel(key, write, facts, epilogue, product, node_index, shape[1], 0)
+        dot = instruction_of(element.name, host, product.n, product.k)
+        shape = dot_shape(product.m, product.n, dot is not None)
+        key = f"matmul:dot:{'instruction:' * bool(dot)}{'x'.join(map(str, shape))}:{facts.key()}"
+        write = partial(dot_module, shape=shape, dot=dot)
+        return _vector_kernel(key, write, facts, epilogue, product, node_index, shape[1], dot_scratch(shape, dot, product.m, product.k, element.itemsize))
+    if way == "rows":
+        height, dot = rows_height(product.m), instruction_of(element.name, host, product.n, product.k)
+        assert dot is not None
+        key = f"matmul:rows:{height}:{facts.key()}"
+        return _vector_kernel(key, partial(rows_module, height=height, dot=dot), facts, epilogue, product, node_index, COLUMNS, scratch_bytes(height))
     if way == "sweep":
         key = f"matmul:sweep:{facts.key()}"
         scratch = 2 * LINE * element.compute_bytes

@@ -4,7 +4,8 @@
 
 Two kernels, by the direction in which b lies in memory:
 - `dot_module` (b's rows of k are contiguous, as a linear layer's weight): each output is a dot product. Lane l of an
-  accumulator holds the terms k with k mod width = l, added up in blocks; the lanes are added pairwise at the end.
+  accumulator holds the terms k with k mod width = l, added up in blocks; the lanes are added pairwise at the end. Where the
+  target has a dot instruction for the element, a lane holds its groups of neighbours of k (matmul_dots.py).
 - `sweep_module` (b's columns are contiguous, m = 1): runs of k rows of b are swept through, four at a time, and added
   to a line of accumulators that stays in the first-level cache. Every BLOCK rows they are added to a second line, so
   that rounding errors grow with the square root of the number of blocks, not of rows.
@@ -17,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder, module, vector
+from flambeau.compiler.kernels.matmul_dots import DOTS, Dot
 from flambeau.compiler.kernels.matmul_element import Element
 from flambeau.compiler.kernels.matmul_facts import (
     Epilogue,
@@ -29,9 +31,13 @@ from flambeau.compiler.kernels.matmul_facts import (
 )
 from flambeau.compiler.tile.contract import rank_one
 from flambeau.runtime.target import Target
+from flambeau.symbols import roughly_over
 
 BLOCK = 256  # terms that are added up before their sum is added to the total: as in the blocked product's blocks of K
-DOT_ROWS = 4  # rows of a up to which dot products beat the blocked product
+DOT_ROWS = 4  # rows of a up to which dot products beat the blocked product ...
+# ... and where one instruction does them, since a product by panels packs all of b (measured on Zen 4: as fast at 32 rows, at 24 up to 1.3 times).
+INSTRUCTION_ROWS = 24
+LEAST_TERMS, LEAST_ELEMENTS = 256, 1 << 17  # of k, and of the matrix, from which it pays
 LINE = 2048  # columns of a line of accumulators: two lines of float32 are a third of a first-level cache
 DOT_CHUNK = 512  # columns between two calls of the epilogue
 UNIT_VECTORS = 4  # columns of a unit of `sweep`, in vectors
@@ -44,14 +50,47 @@ def vector_word_names(facts: Facts) -> list[str]:
     return names.split() + batch_names(facts)
 
 
-def dot_shape(m: int, n: int) -> tuple[int, int, int]:
-    """(rows of a at once, columns at once, accumulators each): 8 to 16 in all hide the latency of a multiply-add."""
+def instruction_of(name: str, target: Target, n: int, k: int) -> Dot | None:
+    """The dot instruction that multiplies a few rows of this dtype with k x n, if the target has one: of signed operands. Short ones do not pay what
+    is done for a dot product besides (measured on Zen 4)."""
+    dot = DOTS.get(name) if name in target.dots else None
+    return None if dot is None or dot.shifted or k < LEAST_TERMS or n * k < LEAST_ELEMENTS else dot
+
+
+def most_rows(name: str, target: Target, n: int, k: int) -> int:
+    """The rows of a up to which the kernels here are chosen for a matrix of k x n. A matrix unit is faster from 5 on."""
+    return DOT_ROWS if name in target.matrix_dtypes or instruction_of(name, target, n, k) is None else INSTRUCTION_ROWS
+
+
+def by_eights(m: int) -> bool:
+    """Whether more than 4 rows are taken eight at a time, not six: 7 and 8, 13 to 16, 19 and more."""
+    return roughly_over(m, 18) or (roughly_over(m, 12) and not roughly_over(m, 16)) or (roughly_over(m, 6) and not roughly_over(m, 8))
+
+
+def dot_shape(m: int, n: int, instruction: bool = False) -> tuple[int, int, int]:
+    """(rows of a at once, columns at once, accumulators each): 8 to 24 in all hide the latency of a multiply-add. By a dot instruction as many columns
+    as there are registers for, since memory is read faster at more places."""
+    if n >= 8 and m > 1 and instruction and not roughly_over(m, 4):
+        return (4, 6, 1) if roughly_over(m, 2) else (2, 8, 1)
+    if n >= 4 and roughly_over(m, 4):
+        return (8, 2, 1) if by_eights(m) else (6, 4, 1)
     if n < 4:
         return (1, 1, 8) if m == 1 else (4, 1, 2)
     return (1, 8, 2) if m == 1 else (4, 4, 1)
 
 
-def _split_units(b: Builder, w: dict[str, str], body: Callable[[str, str, str], None]) -> None:
+def packs_a(dot: Dot | None, height: int) -> bool:
+    """Whether rows of a are copied side by side first: where they lie, as many as a cache's set has ways would displace each other, if they are a power of
+    two apart."""
+    return dot is not None and height > 1
+
+
+def dot_scratch(shape: tuple[int, int, int], dot: Dot | None, m: int, k: int, itemsize: int) -> int:
+    """Bytes of a worker's copy of a."""
+    return -(-m // shape[0]) * shape[0] * (-(-k // 32) * 32) * itemsize if packs_a(dot, shape[0]) else 0
+
+
+def split_units(b: Builder, w: dict[str, str], body: Callable[[str, str, str], None]) -> None:
     """`body(batch, first unit, end unit)` for each batch item that [begin, end) touches."""
     per = w["units_per_batch"]
 
@@ -63,21 +102,43 @@ def _split_units(b: Builder, w: dict[str, str], body: Callable[[str, str, str], 
     b.loop(b.op(f"udiv i64 %begin, {per}"), last, 1, item)
 
 
-def dot_module(facts: Facts, epilogue: Epilogue | None, symbol: str, target: Target, shape: tuple[int, int, int]) -> str:
-    """The module's text for dot products of rows of a with columns of b, `shape` (see `dot_shape`) at a time."""
+def dot_module(facts: Facts, epilogue: Epilogue | None, symbol: str, target: Target, shape: tuple[int, int, int], dot: Dot | None = None) -> str:
+    """The module's text for dot products of rows of a with columns of b, `shape` (see `dot_shape`) at a time, by the instruction `dot`."""
     b = Builder(target)
     element, result, width = facts.element, facts.element.result, facts.tile.width
     memory = element.memory
     w = load_words(b, vector_word_names(facts))
     height, columns, vectors = shape
     type_ = vector(element.compute, width)
+    terms = width if dot is None else width * element.compute_bytes // element.memory_bytes  # of k, in a vector
 
     def lanes(pointer: str, mask: str) -> str:
         if mask:
-            value = b.masked_load(memory, width, pointer, mask, element.memory_bytes)
+            value = b.masked_load(memory, terms, pointer, mask, element.memory_bytes)
         else:
-            value = b.load(vector(memory, width), pointer, element.memory_bytes)
-        return element.widen(b, width, value)
+            value = b.load(vector(memory, terms), pointer, element.memory_bytes)
+        return element.widen(b, width, value) if dot is None else b.op(f"bitcast {vector(memory, terms)} {value} to <16 x i32>")
+
+    panel = b.gep("i8", w["scratch"], b.mul("%worker", w["scratch_bytes"])) if packs_a(dot, height) else ""
+
+    def panel_at(row: str, k: str) -> str:
+        """Where rows row .. row + height - 1 of a are packed, from k on: `terms` of each after the other."""
+        whole = b.op(f"and i64 {b.add(w['k'], terms - 1)}, {-terms}")
+        return b.gep(memory, panel, b.add(b.mul(row, whole), b.mul(k, height)))
+
+    def pack(a: str) -> None:
+        def some(row: str) -> None:
+            for i in range(height):
+                source = b.gep(memory, a, b.mul(b.min(b.add(row, i), b.sub(w["m"], 1)), w["a_row"]))
+
+                def put(k: str, mask: str, source: str = source, i: int = i) -> None:
+                    b.store("<16 x i32>", lanes(b.gep(memory, source, k), mask), b.gep(memory, panel_at(row, k), i * terms), 64)
+
+                whole = b.mul(b.sdiv(w["k"], terms), terms)
+                b.loop(0, whole, terms, lambda k, put=put: put(k, ""))
+                b.loop(whole, w["k"], terms, lambda k, put=put: put(k, b.tail_mask(b.sub(w["k"], k), terms)))
+
+        b.loop(0, w["m"], height, some)
 
     def group(a: str, bb: str, c: str, row: str, column: str) -> None:
         """`height` x `columns` outputs from (row, column) on; rows and columns past the end repeat the last one."""
@@ -86,21 +147,27 @@ def dot_module(facts: Facts, epilogue: Epilogue | None, symbol: str, target: Tar
         columns_at = [b.gep(memory, bb, b.mul(b.min(b.add(column, j), last_column), w["b_column"])) for j in range(columns)]
 
         def add(right: str, left: str, sum_: str) -> str:
-            return element.multiply_add(b, width, left, right, sum_)
+            return element.multiply_add(b, width, left, right, sum_) if dot is None else dot.add(b, left, right, sum_)
 
         def steps(k: str, accumulators: Sequence[str], count: int, mask: str) -> list[str]:
             """`count` vectors of k, each into an accumulator of its own for each output."""
             following = list(accumulators)
             for v in range(count):
-                left = [lanes(b.gep(memory, b.gep(memory, at, k), v * width), mask) for at in rows_at]
-                right = (lanes(b.gep(memory, b.gep(memory, at, k), v * width), mask) for at in columns_at)
+                if panel:
+                    left = [b.load("<16 x i32>", b.gep(memory, panel_at(row, k), (v * height + i) * terms), 64) for i in range(height)]
+                else:
+                    left = [lanes(b.gep(memory, b.gep(memory, at, k), v * terms), mask) for at in rows_at]
+                if dot is not None and not mask:  # the same place of the columns to come: the processor does not foresee where they begin
+                    for at in columns_at:
+                        b.prefetch(b.gep(memory, b.gep(memory, at, b.add(k, b.mul(w["b_column"], columns))), v * terms))
+                right = (lanes(b.gep(memory, b.gep(memory, at, k), v * terms), mask) for at in columns_at)
                 mine = [(i * columns + j) * vectors + v for j in range(columns) for i in range(height)]
                 found = rank_one(add, right, left, [following[index] for index in mine])
                 for index, value in zip(mine, found, strict=True):
                     following[index] = value
             return following
 
-        stride = width * vectors
+        stride = terms * vectors
         whole = b.mul(b.sdiv(w["k"], stride), stride)
         zeros = [(type_, element.zero(width))] * (height * columns * vectors)
 
@@ -115,40 +182,45 @@ def dot_module(facts: Facts, epilogue: Epilogue | None, symbol: str, target: Tar
         sums = b.loop(0, whole, BLOCK * stride, block, zeros)
 
         def tail(k: str, *accumulators: str) -> list[str]:
-            mask = b.tail_mask(b.sub(w["k"], k), width)
+            mask = b.tail_mask(b.sub(w["k"], k), terms)
             return steps(k, accumulators, 1, mask)  # one vector at a time, into the first accumulator of each output
 
-        sums = b.loop(whole, w["k"], width, tail, [(type_, value) for value in sums])
-        for i in range(height):
-            for j in range(columns):
-                first = (i * columns + j) * vectors
-                total, *others = sums[first : first + vectors]
-                for other in others:
-                    total = element.add(b, width, total, other)
-                scalar = result.narrow(b, 1, horizontal_sum(b, element, width, total))
-                at_row, at_column = b.min(b.add(row, i), last_row), b.min(b.add(column, j), last_column)
-                at = b.add(b.mul(at_row, w["c_row"]), b.mul(at_column, w["c_column"]))
-                b.store(result.memory, scalar, b.gep(result.memory, c, at), result.memory_bytes)
+        sums = b.loop(whole, w["k"], terms, tail, [(type_, value) for value in sums])
+        totals = []
+        for first in range(0, len(sums), vectors):
+            total, *others = sums[first : first + vectors]
+            for other in others:
+                total = element.add(b, width, total, other)
+            totals.append(total)
+        found = horizontal_sums(b, element, result, width, totals) if dot is not None else [horizontal_sum(b, element, width, total) for total in totals]
+        for at_output, scalar in enumerate(found):
+            if dot is None:
+                scalar = result.narrow(b, 1, scalar)
+            at_row, at_column = b.min(b.add(row, at_output // columns), last_row), b.min(b.add(column, at_output % columns), last_column)
+            at = b.add(b.mul(at_row, w["c_row"]), b.mul(at_column, w["c_column"]))
+            b.store(result.memory, scalar, b.gep(result.memory, c, at), result.memory_bytes)
 
     def item(batch: str, first: str, end: str) -> None:
         a, bb, c = batch_addresses(b, facts, w, batch)
         w["k"] = k_of_batch(b, w, batch)  # from here on
         stop = b.min(w["n"], b.mul(end, columns))
+        if panel:
+            pack(a)
 
         def chunk(start: str) -> None:
             chunk_end = b.min(stop, b.add(start, DOT_CHUNK))
 
-            def at_row(row: str) -> None:
-                b.loop(start, chunk_end, columns, lambda column: group(a, bb, c, row, column))
+            def at_column(column: str) -> None:
+                b.loop(0, w["m"], height, lambda row: group(a, bb, c, row, column))
 
-            b.loop(0, w["m"], height, at_row)
+            b.loop(start, chunk_end, columns, at_column)
             if epilogue is not None:
                 call_epilogue(b, facts, w, batch, ("0", w["m"]), (start, chunk_end))
 
         b.loop(b.mul(first, columns), stop, DOT_CHUNK, chunk)
 
-    _split_units(b, w, item)
-    return _finish(b, facts, epilogue, symbol)
+    split_units(b, w, item)
+    return finish(b, facts, epilogue, symbol)
 
 
 def sweep_module(facts: Facts, epilogue: Epilogue | None, symbol: str, target: Target) -> str:
@@ -243,8 +315,8 @@ def sweep_module(facts: Facts, epilogue: Epilogue | None, symbol: str, target: T
 
         b.loop(0, count, 1, one)
 
-    _split_units(b, w, item)
-    return _finish(b, facts, epilogue, symbol)
+    split_units(b, w, item)
+    return finish(b, facts, epilogue, symbol)
 
 
 def horizontal_sum(b: Builder, element: Element, width: int, value: str) -> str:
@@ -264,7 +336,34 @@ def horizontal_sum(b: Builder, element: Element, width: int, value: str) -> str:
     return value
 
 
-def _finish(b: Builder, facts: Facts, epilogue: Epilogue | None, symbol: str) -> str:
+def horizontal_sums(b: Builder, element: Element, result: Element, width: int, values: list[str]) -> list[str]:
+    """`horizontal_sum` of each of the vectors, the same bits, and narrowed: two vectors are halved by one addition, and `width` sums narrowed at once."""
+    found = []
+    for first in range(0, len(values), width):
+        group = values[first : first + width]
+        count, lanes = len(group), width
+        group += [group[-1]] * (-count % width)
+        type_ = vector(element.compute, width)
+        while lanes > 1:
+            half = lanes // 2
+            # Each vector holds sums of width / lanes outputs, `lanes` lanes each; two become one.
+            orders = [
+                ", ".join(f"i32 {v * width + at + start + lane}" for v in (0, 1) for at in range(0, width, lanes) for lane in range(half))
+                for start in (0, half)
+            ]
+            halves = [
+                [b.op(f"shufflevector {type_} {x}, {type_} {y}, <{width} x i32> <{order}>") for order in orders]
+                for x, y in zip(group[::2], group[1::2], strict=True)
+            ]  # fmt: skip
+            group = [element.add(b, width, low, high) for low, high in halves]
+            lanes = half
+        narrow = result.narrow(b, width, group[0])
+        found += [b.op(f"extractelement {vector(result.memory, width)} {narrow}, i32 {at}") for at in range(count)]
+    return found
+
+
+def finish(b: Builder, facts: Facts, epilogue: Epilogue | None, symbol: str) -> str:
+    """The module's text of the kernel that `b` has written, and of its epilogue."""
     functions = [b.function(KERNEL_HEADER.format(name=symbol), "ret i64 0")]
     declarations = set(b.declarations)
     if epilogue is not None:
