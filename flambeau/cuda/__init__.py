@@ -11,32 +11,18 @@ from typing import Any
 from flambeau import absent as _absent
 from flambeau.devices import Device as _Device
 
-_refuse = _absent.refusal(AssertionError, "Torch not compiled with CUDA enabled")
+_refuse = _absent.not_compiled("CUDA")
 _TABLE = """
-is_available() = False
-is_initialized() = False
-is_bf16_supported(including_emulation=True) = False
-is_tf32_supported() = False
-device_count() = 0
-get_arch_list() = []
-get_gencode_flags() = ''
-init() !
-current_device() !
+is_available is_initialized is_bf16_supported is_tf32_supported device_count get_arch_list get_gencode_flags init current_device get_device_capability
+get_device_name get_device_properties utilization temperature power_draw clock_rate
 can_device_access_peer(device, peer_device) !
 cudart() !
 current_blas_handle() !
 current_solver_handle() !
 check_error(res) ok
-get_device_capability(device=None) !
-get_device_name(device=None) !
-get_device_properties(device=None) !
 get_sync_debug_mode() !
 set_sync_debug_mode(debug_mode) !
 ipc_collect() ok
-utilization(device=None) !
-temperature(device=None) !
-power_draw(device=None) !
-clock_rate(device=None) !
 """
 _NAMES = _absent.define(globals(), _TABLE, _refuse, "CUDA")
 _TENSORS = _absent.classes(

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from flambeau import absent
+from flambeau.names import answering as _answering
 
 _TABLE = """
 broadcast(tensor, devices=None, *, out=None) !
@@ -14,10 +13,6 @@ reduce_add_coalesced(inputs, destination=None, buffer_size=10485760) !
 scatter(tensor, devices=None, chunk_sizes=None, dim=0, streams=None, *, out=None) !
 gather(tensors, dim=0, destination=None, *, out=None) !
 """
-__all__ = absent.define(globals(), _TABLE, absent.refusal(AssertionError, "Torch not compiled with CUDA enabled"), "CUDA")
+__all__ = absent.define(globals(), _TABLE, absent.not_compiled("CUDA"), "CUDA")
 
-
-def __getattr__(name: str) -> Any:
-    from flambeau.names import missing
-
-    raise missing("torch.cuda.comm", name, globals())
+__getattr__ = _answering("torch.cuda.comm", globals())

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from flambeau import absent
+from flambeau.names import answering as _answering
 
 _refuse = absent.refusal(RuntimeError, "CUDA graphs require CUDA")
 _TABLE = """
-graph_pool_handle() !
-is_current_stream_capturing() = False
-make_graphed_callables(callables, sample_args, num_warmup_iters=3, allow_unused_input=False, pool=None) !
+graph_pool_handle is_current_stream_capturing make_graphed_callables
 """
 _NAMES = absent.define(globals(), _TABLE, _refuse, "CUDA")
 _CLASSES = absent.classes(globals(), ("CUDAGraph", "GreenContext", "graph"), _refuse, "CUDA")
 
-
-def __getattr__(name: str) -> Any:
-    from flambeau.names import missing
-
-    raise missing("torch.cuda.graphs", name, globals())
+__getattr__ = _answering("torch.cuda.graphs", globals())

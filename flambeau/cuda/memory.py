@@ -7,37 +7,25 @@ from typing import Any
 
 from flambeau import absent
 
-_refuse = absent.refusal(AssertionError, "Torch not compiled with CUDA enabled")
+_refuse = absent.not_compiled("CUDA")
 _TABLE = """
-empty_cache() ok
-memory_allocated(device=None) = 0
-max_memory_allocated(device=None) = 0
-memory_reserved(device=None) = 0
-max_memory_reserved(device=None) = 0
+empty_cache memory_allocated max_memory_allocated memory_reserved max_memory_reserved memory_stats memory_stats_as_nested_dict
+reset_accumulated_memory_stats reset_peak_memory_stats mem_get_info device_memory_used memory_usage get_per_process_memory_fraction
+set_per_process_memory_fraction change_current_allocator
 memory_cached(device=None) = 0
 max_memory_cached(device=None) = 0
-memory_stats(device=None) = OrderedDict()
-memory_stats_as_nested_dict(device=None) = {}
 host_memory_stats() = OrderedDict()
 host_memory_stats_as_nested_dict() = {}
 memory_snapshot(mempool_id=None, include_traces=True) = []
 memory_summary(device=None, abbreviated=False) = 'no CUDA device'
 list_gpu_processes(device=None) = 'no CUDA device'
-reset_accumulated_memory_stats(device=None) ok
 reset_accumulated_host_memory_stats() ok
 reset_max_memory_allocated(device=None) ok
 reset_max_memory_cached(device=None) ok
-reset_peak_memory_stats(device=None) ok
 reset_peak_host_memory_stats() ok
-mem_get_info(device=None) !
-device_memory_used(device=None) !
-memory_usage(device=None) !
-get_per_process_memory_fraction(device=None) !
-set_per_process_memory_fraction(fraction, device=None) !
 caching_allocator_alloc(size, device=None, stream=None) !
 caching_allocator_delete(mem_ptr) !
 caching_allocator_enable(value=True) ok
-change_current_allocator(allocator) !
 get_allocator_backend() !
 _record_memory_history(enabled='all', *args, **kwargs) ok
 _snapshot(device=None) = {}

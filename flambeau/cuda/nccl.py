@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from flambeau import absent
+from flambeau.names import answering as _answering
 
 _TABLE = """
 is_available(tensors) = False
@@ -18,8 +17,4 @@ reduce_scatter(inputs, outputs, op=0, streams=None, comms=None) !
 """
 __all__ = absent.define(globals(), _TABLE, absent.refusal(RuntimeError, "NCCL requires CUDA"), "CUDA")
 
-
-def __getattr__(name: str) -> Any:
-    from flambeau.names import missing
-
-    raise missing("torch.cuda.nccl", name, globals())
+__getattr__ = _answering("torch.cuda.nccl", globals())

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from flambeau import absent
+from flambeau.names import answering as _answering
 
 _TABLE = """
 range_push(msg) !
@@ -17,8 +16,4 @@ range(msg, *args, **kwargs) !
 _MESSAGE = "NVTX functions not installed. Are you sure you have a CUDA build? torch.profiler.record_function names ranges here"
 __all__ = absent.define(globals(), _TABLE, absent.refusal(RuntimeError, _MESSAGE), "CUDA")
 
-
-def __getattr__(name: str) -> Any:
-    from flambeau.names import missing
-
-    raise missing("torch.cuda.nvtx", name, globals())
+__getattr__ = _answering("torch.cuda.nvtx", globals())

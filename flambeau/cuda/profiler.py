@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from flambeau import absent
+from flambeau.names import answering as _answering
 
 _TABLE = """
 init(output_file, flags=None, output_mode='key_value') !
@@ -12,10 +11,6 @@ start() !
 stop() !
 profile() !
 """
-__all__ = absent.define(globals(), _TABLE, absent.refusal(AssertionError, "Torch not compiled with CUDA enabled"), "CUDA")
+__all__ = absent.define(globals(), _TABLE, absent.not_compiled("CUDA"), "CUDA")
 
-
-def __getattr__(name: str) -> Any:
-    from flambeau.names import missing
-
-    raise missing("torch.cuda.profiler", name, globals())
+__getattr__ = _answering("torch.cuda.profiler", globals())

@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from flambeau import absent
+from flambeau.names import answering as _answering
 
 _TABLE = """
-get_rng_state(device='cuda') !
-get_rng_state_all() = []
-set_rng_state(new_state, device='cuda') ok
-set_rng_state_all(new_states) ok
-manual_seed(seed) ok
-manual_seed_all(seed) ok
-seed() ok
-seed_all() ok
-initial_seed() !
+get_rng_state get_rng_state_all set_rng_state set_rng_state_all manual_seed manual_seed_all seed seed_all initial_seed
 """
-__all__ = absent.define(globals(), _TABLE, absent.refusal(AssertionError, "Torch not compiled with CUDA enabled"), "CUDA")
+__all__ = absent.define(globals(), _TABLE, absent.not_compiled("CUDA"), "CUDA")
 
-
-def __getattr__(name: str) -> Any:
-    from flambeau.names import missing
-
-    raise missing("torch.cuda.random", name, globals())
+__getattr__ = _answering("torch.cuda.random", globals())

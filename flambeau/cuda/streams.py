@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from flambeau import absent
+from flambeau.names import answering as _answering
 
 _TABLE = """
-current_stream(device=None) !
-default_stream(device=None) !
-get_stream_from_external(data_ptr, device=None) !
+current_stream default_stream get_stream_from_external
 """
-_NAMES = absent.define(globals(), _TABLE, absent.refusal(AssertionError, "Torch not compiled with CUDA enabled"), "CUDA")
+_NAMES = absent.define(globals(), _TABLE, absent.not_compiled("CUDA"), "CUDA")
 _CLASSES = absent.classes(
     globals(), ("Stream", "ExternalStream", "Event"), absent.refusal(RuntimeError, "torch.cuda.Stream and Event require CUDA support"), "CUDA"
 )
@@ -39,7 +38,4 @@ def set_stream(stream: Any) -> None:
     """None is accepted; there is no other stream."""
 
 
-def __getattr__(name: str) -> Any:
-    from flambeau.names import missing
-
-    raise missing("torch.cuda.streams", name, globals())
+__getattr__ = _answering("torch.cuda.streams", globals())

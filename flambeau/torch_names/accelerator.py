@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from flambeau import absent as _absent
+from flambeau.names import answering as _answering
 
 _refuse = _absent.refusal(RuntimeError, "Cannot access accelerator device when none is available.")
 _TABLE = """
-is_available() = False
-device_count() = 0
+is_available device_count empty_cache!
 current_accelerator(check_available=False) = None
 current_device_idx() !
 current_device_index() !
@@ -20,7 +20,6 @@ set_stream(stream) !
 synchronize(device=None, /) !
 get_device_capability(device=None, /) !
 get_memory_info(device_index=None, /) !
-empty_cache() !
 empty_host_cache() !
 memory_stats(device_index=None, /) !
 memory_allocated(device_index=None, /) !
@@ -48,7 +47,4 @@ class device_index:
         return None
 
 
-def __getattr__(name: str) -> Any:
-    from flambeau.names import missing
-
-    raise missing("torch.accelerator", name, globals())
+__getattr__ = _answering("torch.accelerator", globals())

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from flambeau import absent as _absent
+from flambeau.names import answering as _answering
 
 _refuse = _absent.refusal(RuntimeError, "Cannot execute this without MPS backend")
 _TABLE = """
-is_available() = False
-device_count() = 0
-manual_seed(seed) ok
-seed() !
-get_rng_state(device='mps') !
-set_rng_state(new_state, device='mps') !
+is_available device_count manual_seed seed! get_rng_state set_rng_state! empty_cache!
 synchronize() !
-empty_cache() !
 set_per_process_memory_fraction(fraction) !
 current_allocated_memory() !
 driver_allocated_memory() !
@@ -26,8 +19,4 @@ load_metallib(source) !
 _NAMES = _absent.define(globals(), _TABLE, _refuse, "MPS")
 _CLASSES = _absent.classes(globals(), ("Event",), _refuse, "MPS")
 
-
-def __getattr__(name: str) -> Any:
-    from flambeau.names import missing
-
-    raise missing("torch.mps", name, globals())
+__getattr__ = _answering("torch.mps", globals())
