@@ -3,7 +3,7 @@
 Each fill writes `numel` consecutive elements of a dtype from `address` on (8-byte aligned or better for its own item
 size) and moves the state as PyTorch does. PyTorch visits the elements of a target in the order of their addresses; a
 target with gaps is filled here densely and copied by the caller, in that order, with `contiguous=False` where it is an
-argument. The native code is compiler/kernels/random.py. Methods may be called from several threads: each takes the
+argument. The native code is compiler/kernels/random.py and those beside it. Methods may be called from several threads: each takes the
 state's lock.
 
 How PyTorch composes the rest from these (the callers' part):
@@ -68,14 +68,14 @@ _ARGUMENT_BYTES: Final = 56
 
 
 def _compile(key: str, emitter: str, facts: dict[str, Any], layout: str) -> Callable[..., int]:
-    """The native function of a key, from `emitter`(key, **facts) of compiler/kernels/random.py or random_rejection.py."""
+    """The native function of a key, from `emitter`(key, **facts) of compiler/kernels/random_fills.py, random_normal.py or random_rejection.py."""
     from flambeau.compiler.kernels import random as kernels
-    from flambeau.compiler.kernels import random_rejection
+    from flambeau.compiler.kernels import random_fills, random_normal, random_rejection
     from flambeau.runtime import jit, native_calls, twice
 
     global _draw
     draw_key = "random:draw"
-    emit = getattr(kernels, emitter, None) or getattr(random_rejection, emitter)
+    emit = next(getattr(m, emitter) for m in (random_fills, random_normal, random_rejection) if hasattr(m, emitter))
     found = jit.functions((
         (draw_key, partial(kernels.emit_draw, draw_key)), (key, partial(emit, key, **facts)), native_calls.module("fill", _BUILTIN, {}),
     ), light=frozenset((draw_key, key)))  # fmt: skip
