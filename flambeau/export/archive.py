@@ -14,7 +14,7 @@ from typing import Any, Final
 import flambeau
 from flambeau.export import codes, reading, writing
 from flambeau.export.program import ExportedProgram
-from flambeau.io.checkpoint import _record
+from flambeau.io.checkpoint import record
 from flambeau.io.storage_bytes import bytes_of, check_layout, storage_from, storage_of, tensor_over
 from flambeau.nn.parameter import Parameter
 from flambeau.runtime import shared_memory, whole_files
@@ -48,7 +48,7 @@ def _write(ep: ExportedProgram, file: Any, extra_files: dict[str, Any] | None, s
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
 
         def put(name: str, data: Any) -> None:
-            _record(archive, f"{stem}/{name}", data)
+            record(archive, f"{stem}/{name}", data)
 
         _tensors(put, "weights", "weight", {n: ep.state_dict[n] for n in ep.state_dict})
         _tensors(put, "constants", "tensor", ep.constants)

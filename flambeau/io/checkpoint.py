@@ -16,8 +16,10 @@ import pickle
 import struct
 import warnings
 import zipfile
+import zlib
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pickle import UnpicklingError
 from types import BuiltinFunctionType, FunctionType
 from typing import Any, BinaryIO
@@ -65,7 +67,7 @@ class _StorageReference:
 _PurePickler: Any = pickle._Pickler  # the pickler that is written in Python: its `save` can be overridden
 
 
-class _Pickler(_PurePickler):  # type: ignore[misc]
+class Pickler(_PurePickler):  # type: ignore[misc]
     """Python's own pickler, with PyTorch's names for our objects."""
 
     def __init__(self, file: Any, protocol: int) -> None:
@@ -207,20 +209,20 @@ def save(obj: Any, f: Any, pickle_module: Any = pickle, pickle_protocol: int = 2
 
 def _write(obj: Any, file: Any, stem: str, protocol: int) -> None:
     data = io.BytesIO()
-    pickler = _Pickler(data, protocol)
+    pickler = Pickler(data, protocol)
     pickler.dump(obj)
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-        _record(archive, f"{stem}/data.pkl", data.getvalue())
-        _record(archive, f"{stem}/.format_version", b"1")
-        _record(archive, f"{stem}/.storage_alignment", str(_ALIGNMENT).encode())
-        _record(archive, f"{stem}/byteorder", b"little")
+        record(archive, f"{stem}/data.pkl", data.getvalue())
+        record(archive, f"{stem}/.format_version", b"1")
+        record(archive, f"{stem}/.storage_alignment", str(_ALIGNMENT).encode())
+        record(archive, f"{stem}/byteorder", b"little")
         for key, storage in enumerate(pickler.storages):
             data_of = bytes(storage.nbytes()) if SETTINGS.skips_data else memoryview(storage._bytes())
-            _record(archive, f"{stem}/data/{key}", data_of)
-        _record(archive, f"{stem}/version", b"3\n")
+            record(archive, f"{stem}/data/{key}", data_of)
+        record(archive, f"{stem}/version", b"3\n")
 
 
-def _record(archive: zipfile.ZipFile, name: str, data: Any) -> None:
+def record(archive: zipfile.ZipFile, name: str, data: Any) -> None:
     """One record, its data aligned by a padding field in its header."""
     info = zipfile.ZipInfo(name)
     assert archive.fp is not None
@@ -298,12 +300,8 @@ class _Loader:
         head = file.read(4)
         file.seek(start)
         if head == b"PK\x03\x04":
-            try:
-                archive = zipfile.ZipFile(file)
-            except (zipfile.BadZipFile, ValueError, OSError) as error:
-                raise RuntimeError(f"load: failed reading the zip archive: {error}; the file is truncated or damaged") from error
-            with archive:
-                result = _Archive(archive, self).read()
+            with _opened(file) as archive:
+                result = Archive(archive, self).read()
         elif self.path is not None:
             raise RuntimeError(
                 f"mmap can only be used with files saved with `torch.save({self.path}, _use_new_zipfile_serialization=True), please "
@@ -337,7 +335,21 @@ class _Loader:
         return unpickler.load()
 
 
-class _Archive:
+def _opened(file: Any) -> zipfile.ZipFile:
+    try:
+        return zipfile.ZipFile(file)
+    except (zipfile.BadZipFile, ValueError, OSError) as error:
+        raise RuntimeError(f"load: failed reading the zip archive: {error}; the file is truncated or damaged") from error
+
+
+@contextmanager
+def zip_archive(f: Any, restore: Callable[[Any, str], Any]) -> Iterator[Archive]:
+    """The records of a file in the zip format, by path or binary file object, for a reader that unpickles them itself."""
+    with open(os.fspath(f), "rb") if not hasattr(f, "read") else nullcontext(f) as file, _opened(file) as archive:
+        yield Archive(archive, _Loader(file, True, restore, {}))
+
+
+class Archive:
     """A zip checkpoint that is being read."""
 
     def __init__(self, archive: zipfile.ZipFile, loader: _Loader) -> None:
@@ -347,29 +359,36 @@ class _Archive:
         self.records = {info.filename: info for info in archive.infolist()}
         pickles = [name for name in self.records if name == "data.pkl" or name.endswith("/data.pkl")]
         if len(pickles) != 1:
-            raise RuntimeError("load: the zip archive has no data.pkl: it is no PyTorch checkpoint (TorchScript is not supported)")
+            raise RuntimeError("load: the zip archive has no data.pkl: it is no PyTorch checkpoint")
         self.root = pickles[0].removesuffix("data.pkl")
         self.storages: dict[str, TypedStorage] = {}
         size = loader.file.seek(0, os.SEEK_END)
-        if sum(info.file_size for info in self.records.values()) > size:
+        if sum(info.file_size for info in self.records.values() if info.compress_type == zipfile.ZIP_STORED) > size:
             raise RuntimeError("load: the records of the zip archive are larger than the file: it is damaged or hostile")
 
-    def record(self, name: str) -> bytes:
-        """The bytes of one record, checked against its checksum."""
+    def record(self, name: str, compressed_to: int = 0) -> bytes:
+        """The bytes of one record, checked against its checksum. `compressed_to`: it may be compressed, and have so many bytes then."""
         info = self.records.get(self.root + name)
         if info is None:
             raise RuntimeError(f"load: the checkpoint lacks the record {name!r}")
-        if info.compress_type != zipfile.ZIP_STORED:
+        if info.compress_type != zipfile.ZIP_STORED and not compressed_to:
             raise RuntimeError(f"load: the record {name!r} is compressed, which PyTorch's files never are")
+        if info.compress_type != zipfile.ZIP_STORED and info.file_size > compressed_to:
+            raise RuntimeError(f"load: the record {name!r} is said to have {info.file_size} bytes; {compressed_to} are read at most")
         try:
             return self.archive.read(info)
-        except (zipfile.BadZipFile, EOFError, OSError, ValueError, NotImplementedError, RuntimeError) as error:
+        except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, NotImplementedError, RuntimeError) as error:
             raise RuntimeError(f"load: the record {name!r} is damaged: {error}") from error
 
     def read(self) -> Any:
         """The object, with its storages."""
         if self.root + "constants.pkl" in self.records and self.root + "version" in self.records:
-            raise RuntimeError("load: the file is a TorchScript archive, which holds compiled code: save the module's state_dict() in PyTorch, and load that")
+            raise RuntimeError("load: the file is a TorchScript archive, which holds compiled code: torch.jit.load reads it as a module")
+        self.set_byte_order()
+        return self.loader.unpickle(io.BytesIO(self.record("data.pkl")), self.persistent)
+
+    def set_byte_order(self) -> None:
+        """Find out whether the bytes of elements are the other way round."""
         if self.root + "byteorder" in self.records:
             order = self.record("byteorder")
             if order not in (b"little", b"big"):
@@ -377,32 +396,33 @@ class _Archive:
             self.swap = order == b"big"
         else:
             self.swap = SETTINGS.endianness is LoadEndianness.BIG
-        return self.loader.unpickle(io.BytesIO(self.record("data.pkl")), self.persistent)
 
-    def persistent(self, identity: Any) -> TypedStorage:
+    def persistent(self, identity: Any, folder: str = "data") -> TypedStorage:
+        """The storage that a pickle refers to; its bytes are a record in `folder`."""
         d, key, numel = storage_identity(identity)
-        found = self.storages.get(key)
+        record = f"{folder}/{key}"
+        found = self.storages.get(record)
         if found is None:
-            untyped = UntypedStorage(wrap=self._storage(key, d, numel))
+            untyped = UntypedStorage(wrap=self._storage(record, d, numel))
             moved = self.loader.restore(untyped, identity[3] if isinstance(identity[3], str) else "cpu")
             if not isinstance(moved, UntypedStorage) or moved.nbytes() < numel * d.itemsize:
                 raise RuntimeError(f"load: map_location gave {type(moved).__name__} for a storage of {numel * d.itemsize} bytes")
-            found = self.storages[key] = TypedStorage(wrap_storage=moved, dtype=d)
+            found = self.storages[record] = TypedStorage(wrap_storage=moved, dtype=d)
         elif found.dtype is not d:
             raise UnpicklingError(f"the storage {key} is named with two dtypes, {found.dtype} and {d}")
         return found
 
-    def _storage(self, key: str, d: dtype, numel: int) -> Storage:
+    def _storage(self, record: str, d: dtype, numel: int) -> Storage:
         nbytes = numel * d.itemsize
         if SETTINGS.skips_data:
             return new_storage(nbytes)
         if self.loader.path is not None and not self.swap and nbytes:
-            mapped = self._mapped(f"data/{key}", nbytes, d.itemsize)
+            mapped = self._mapped(record, nbytes, d.itemsize)
             if mapped is not None:
                 return mapped
-        data = self.record(f"data/{key}")
+        data = self.record(record)
         if len(data) < nbytes:
-            raise UnpicklingError(f"the storage {key} has {len(data)} bytes, but its {numel} elements of {d} need {nbytes}")
+            raise UnpicklingError(f"the storage {record} has {len(data)} bytes, but its {numel} elements of {d} need {nbytes}")
         storage = new_storage(nbytes)
         if numel:
             import numpy
@@ -476,4 +496,4 @@ def get_unsafe_globals_in_checkpoint(f: Any) -> list[str]:
     f.seek(0)
     with zipfile.ZipFile(f) as archive:
         loader = _Loader(f, True, restorer(None), {})
-        return sorted(names.unsafe_names(io.BytesIO(_Archive(archive, loader).record("data.pkl"))))
+        return sorted(names.unsafe_names(io.BytesIO(Archive(archive, loader).record("data.pkl"))))

@@ -227,7 +227,7 @@ _HANDLERS: dict[bytes, Callable[[Reader], Any]] = {
     b"\x94": lambda r: r._put(len(r.memo)),
     b"c": Reader._global,
     b"\x93": Reader._stack_global,
-    b"R": Reader._call,
+    b"R": lambda r: r._call(),
     b"\x81": Reader._new_object,
     b"b": Reader._build,
     b"Q": lambda r: r.stack.append(r.load_persistent(r._pop())),

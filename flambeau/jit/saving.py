@@ -176,10 +176,16 @@ def _rebuild(description: Any, path: str, tensors: dict[str, Any]) -> Module:
 def save(m: Any, f: Any, _extra_files: dict[str, Any] | None = None) -> None:
     """Write a scripted or traced module or function to a file or stream. `_extra_files`: {name: str or bytes} beside it.
 
+    A module that was read from a TorchScript archive is written as one, with its present tensors, which PyTorch reads again.
     RuntimeError where conditions depend on values, or where the program calls what a file cannot name: save `state_dict()` then.
     """
     if not isinstance(m, (ScriptModule, ScriptFunction)):
         raise RuntimeError(f"torch.jit.save: expected a ScriptModule or ScriptFunction (see torch.jit.script), got {type(m).__name__}")
+    if "_script" in m.__dict__:  # read from a TorchScript archive
+        from flambeau.jit.torchscript.writing import write
+
+        write(m, f, _extra_files or {})  # type: ignore[arg-type]
+        return
     root = m._function if isinstance(m, ScriptFunction) else original(m)
     tracer = Tracer()
     try:
@@ -215,15 +221,20 @@ def save(m: Any, f: Any, _extra_files: dict[str, Any] | None = None) -> None:
 
 
 def load(f: Any, map_location: Any = None, _extra_files: dict[str, Any] | None = None, _restore_shapes: bool = False) -> Any:
-    """The module of a file that torch.jit.save has written: its forward and state_dict. `_extra_files` is filled in place.
+    """The module of a file that torch.jit.save has written, PyTorch's (a TorchScript archive) or flambeau's: its forward and state_dict.
 
-    RuntimeError for a TorchScript archive that PyTorch has written, with what to do instead.
+    `_extra_files` is filled in place. Nothing in a file is executed: the code of an archive is read, and run by flambeau's own operators.
+    RuntimeError, which names what was met, for a file that is damaged, hostile, or uses what is not read (docs/export.md).
     """
     if _is_torchscript(f):
-        raise RuntimeError(
-            "torch.jit.load: this is a TorchScript archive that PyTorch has written. Its program is TorchScript code, which flambeau does not "
-            "run; in PyTorch, save its state_dict() by torch.save, and load that into the module's class."
-        )
+        from flambeau.jit.torchscript.archive import read  # late: it asks for the schemas of operators, which come with torch.export
+        from flambeau.jit.torchscript.modules import module_of
+
+        found = read(f, map_location)
+        for key in _extra_files if _extra_files is not None else ():
+            if key in found.extra:
+                _extra_files[key] = found.extra[key]  # type: ignore[index]
+        return module_of(found)
     content = flambeau.load(f, map_location=map_location, weights_only=True)
     if not isinstance(content, dict) or content.get(_KEY) != _VERSION:
         raise RuntimeError("torch.jit.load: the file was not written by torch.jit.save; torch.load reads checkpoints")
@@ -256,7 +267,7 @@ def _is_torchscript(f: Any) -> bool:
     """Whether a file is a zip archive with TorchScript code in it."""
     try:
         with zipfile.ZipFile(f) as archive:
-            return any("/code/" in name for name in archive.namelist())
+            return any("/code/" in name or name.endswith("/constants.pkl") for name in archive.namelist())
     except (zipfile.BadZipFile, OSError, TypeError, ValueError):
         return False
     finally:

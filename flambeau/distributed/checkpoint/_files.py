@@ -14,7 +14,7 @@ from typing import Any, Final
 import flambeau
 from flambeau.distributed.checkpoint import metadata as kinds
 from flambeau.io import globals as allowed
-from flambeau.io.checkpoint import _Pickler
+from flambeau.io.checkpoint import Pickler
 from flambeau.io.restricted import Reader
 from flambeau.runtime.whole_files import replacing
 
@@ -62,7 +62,7 @@ def write_data(
 def write_metadata(folder: str, metadata: kinds.Metadata, sync: bool) -> None:
     """The file that makes a checkpoint of the data: it appears whole, and last."""
     with replacing(os.path.join(folder, METADATA)) as file:
-        _Pickler(file, 2).dump(metadata)
+        Pickler(file, 2).dump(metadata)
         if sync:
             file.flush()
             os.fsync(file.fileno())
