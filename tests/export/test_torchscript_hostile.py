@@ -84,7 +84,8 @@ def test_files_of_code_that_are_not_read(code: str, named: str) -> None:
     ("pass", 'getattr(self, "__dict__")', "attribute '__dict__'"), ("pass", '"{0.__class__}"[3]', ""), ("a, b, = [x]", "x", "Provided 1 values"),
     ("pass", "x[0]", "takes a part of a Tensor"), ("pass", "torch.conv2d(x)", r"no overload of torch\.conv2d takes \(Tensor\)"),
     ("pass", "torch.zeros([2], dtype=99)", "dtype number 99"), ("pass", 'torch.add(x, "a")', r"no overload of torch\.add takes \(Tensor, str\)"),
-    ("y = y", "x", "'y' before it has a value"), ("pass", "torch.append(x, 1)", "append"), ("pass", 'torch.save(x, "/f")', "torch.save"),
+    ("y = y", "x", "'y' before it has a value"), ("with x:\n      pass", "x", "method '__exit__' of a Tensor"),
+    ("pass", "torch.append(x, 1)", "append"), ("pass", 'torch.save(x, "/f")', "torch.save"),
 ])  # fmt: skip
 def test_programs_that_reach_for_more(body: str, result: str, named: str) -> None:
     made = flambeau.jit.load(archive(body=body, result=result))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from flambeau.fx import Proxy
 from flambeau.jit.torchscript import expressions, type_annotations
 from flambeau.jit.torchscript.errors import refuse
-from flambeau.jit.torchscript.objects import set_attribute
+from flambeau.jit.torchscript.objects import method, set_attribute
 
 if TYPE_CHECKING:
     from flambeau.jit.torchscript.code import Unit
@@ -240,14 +240,14 @@ class _Statements:
 
         def block(f: dict[str, Any]) -> None:
             owner = context(f)
-            methods = owner.script.methods
-            entered = methods["__enter__"].call((owner,))
+            leave = method(owner, "__exit__")
+            entered = method(owner, "__enter__").call((owner,))
             if name is not None:
                 f[name] = entered
             try:
                 run_block(body, f, function)
             finally:
-                methods["__exit__"].call((owner, None, None, None))
+                leave.call((owner, None, None, None))
 
         return block
 
