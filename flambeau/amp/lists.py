@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 LOWER: Final = frozenset(
     "matmul mm bmm addmm addbmm baddbmm linalg_vecdot linear prelu scaled_dot_product_attention "
     "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d "
-    "einsum_operands tensordot_dims inner lstm_layer".split()
+    "einsum tensordot inner lstm_layer".split()
 )
 FLOAT32: Final = frozenset(
     # reductions, movement, sampling

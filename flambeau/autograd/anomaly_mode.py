@@ -12,6 +12,7 @@ import sys
 import threading
 import traceback
 import warnings
+import weakref
 from typing import Any
 
 from flambeau.autograd.function import Function
@@ -19,7 +20,7 @@ from flambeau.ops import dispatch, instrument
 from flambeau.ops.signatures import must_be
 from flambeau.tensor import Tensor
 from flambeau.trace.recorder import Trace, local
-from flambeau.trace.while_set import begun
+from flambeau.trace.while_set import begun, while_locked
 
 
 class _State(threading.local):
@@ -32,6 +33,9 @@ class _State(threading.local):
 
 
 _state = _State()
+# While any thread has a mode, `Function.apply` asks; who ends last gives it back. A thread that ends without that leaves nothing here.
+_changing = threading.RLock()
+_modes: weakref.WeakSet[_Mode] = weakref.WeakSet()
 
 
 class _Call:
@@ -200,13 +204,25 @@ def _begin() -> None:
     _state.stubs.__enter__()
     _state.mode = _Mode()
     dispatch.state.modes.insert(0, _state.mode)
+    while_locked(_changing, _watch_functions, _state.mode)
+
+
+def _watch_functions(mode: _Mode) -> None:
+    _modes.add(mode)
     Function.apply = classmethod(_apply)  # type: ignore[method-assign, assignment]
+
+
+def _leave_functions(mode: _Mode | None) -> None:
+    if mode is not None:
+        _modes.discard(mode)
+    if not _modes:
+        Function.apply = _plain_apply  # type: ignore[method-assign]
 
 
 def _end(check_nan: bool) -> None:
     mode, _state.mode, _state.check_nan = _state.mode, None, check_nan
     dispatch.state.modes[:] = [m for m in dispatch.state.modes if m is not mode]
-    Function.apply = _plain_apply  # type: ignore[method-assign]
+    while_locked(_changing, _leave_functions, mode)
     if _state.stubs is not None:
         _state.stubs.__exit__()
         _state.stubs = None

@@ -183,7 +183,7 @@ RULES: dict[str, Rule] = {
     "var_op": "VarBackward0",
     "std_op": "StdBackward0", "var_mean_op": "VarMeanBackward0", "std_mean_op": "StdMeanBackward0", "vector_norm": "LinalgVectorNormBackward0",
     "quantile_values": "SqueezeBackward4", "sum_to_size_op": "SumBackward1", "cdist_values": "CdistBackward0", "sort_values": "SortBackward0",
-    "msort": "SortBackward0", "diff": "SubBackward0", "einsum_operands": "ViewBackward0", "tensordot_dims": "ViewBackward0",
+    "msort": "SortBackward0", "diff": "SubBackward0", "einsum": "ViewBackward0", "tensordot": "ViewBackward0",
     # shapes
     "reshape": _viewed, "flatten": _viewed, "ravel": _viewed, "unflatten": _viewed, "squeeze": _squeeze, "split": _split,
     "narrow": "SliceBackward0", "slice_step": "SliceBackward0",

@@ -31,7 +31,7 @@ _POLYNOMIALS: Final = " ".join([
 # By letters of dtypes: operations and functions that are NotImplementedErrors.
 _NOT_IMPLEMENTED: Final = {
     "b": (
-        "conv1d conv2d reflect_pad replicate_pad abs addmm addmv addbmm baddbmm dot vdot bmm mv mm matmul inner trace tensordot_dims linalg.multi_dot "
+        "conv1d conv2d reflect_pad replicate_pad abs addmm addmv addbmm baddbmm dot vdot bmm mv mm matmul inner trace tensordot linalg.multi_dot "
         "ceil floor trunc round kthvalue clamp pow addcmul conv3d linear bilinear softsign threshold cross stft linspace logspace"
     ),
     "hB": (
@@ -81,7 +81,7 @@ _REFUSED: Final = {
 }  # fmt: skip
 # Where there is nothing to compute, PyTorch does not look for their kernels: any dtype passes.
 _UNLESS_EMPTY: Final = frozenset(
-    "softmax log_softmax addmm addmv addbmm baddbmm bmm mm mv matmul linear bilinear tensordot_dims cdist "
+    "softmax log_softmax addmm addmv addbmm baddbmm bmm mm mv matmul linear bilinear tensordot cdist "
     "searchsorted_values conv_transpose1d conv_transpose2d conv_transpose3d".split()
 )
 # Of whose operands the common dtype decides; elsewhere it is that of the first.
@@ -95,11 +95,11 @@ _MOVED: Final = (
     "nn.functional.embedding nn.functional.pad_by_index nn.functional.pad_constant numpy_T outer permute positive ravel real repeat repeat_interleave_by "
     "reshape roll select slice slice_step split squeeze stack swapaxes t transpose unbind unflatten unfold unsqueeze view view_as where zero"
 )
-_PRODUCTS: Final = "abs addbmm addmm matmul mm nn.functional.linear tensordot_dims"
+_PRODUCTS: Final = "abs addbmm addmm matmul mm nn.functional.linear tensordot"
 _HAVE: Final = {
     "unsigned": (
         "acos acosh angle argsort asin asinh atan atan2 atanh bitwise_and bitwise_or bitwise_xor ceil copysign cos cosh cumprod cumsum deg2rad digamma div "
-        "einsum_operands erf erfc erfinv exp exp2 expm1 floor hypot isclose isfinite isinf isneginf isposinf ldexp lgamma log log10 log1p log2 logit "
+        "einsum erf erfc erfinv exp exp2 expm1 floor hypot isclose isfinite isinf isneginf isposinf ldexp lgamma log log10 log1p log2 logit "
         "logsumexp msort mvlgamma nan_to_num nansum nn.functional.cosine_embedding_loss nn.functional.poisson_nll_loss nn.functional.tanhshrink polygamma "
         "prod rad2deg reciprocal round rsqrt sigmoid signbit sin sinc sinh sort_values sqrt sum sum_to_size_op tan tanh true_divide trunc xlogy"
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from math import prod as product_of
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from flambeau.ops.remembered import remembered
 from flambeau.ops.shape import as_shape, dim_of
 from flambeau.ops.tied import tied
 from flambeau.trace.mutation import into
+from flambeau.trace.recorder import _TENSOR
 from flambeau.trace.strides import iterator_strides
 
 if TYPE_CHECKING:
@@ -267,7 +269,7 @@ def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Number = 1, alpha: 
     return laid_out(result, iterator_strides([x._meta for x in (input, column, vec2)], tuple(result._meta.shape)))
 
 
-@operation(name="tensordot_dims")
+@operation(name="tensordot")
 def _tensordot(a: Tensor, b: Tensor, left: tuple[int, ...], right: tuple[int, ...]) -> Tensor:
     la = [d for d in range(a._meta.ndim) if d not in left]
     lb = [d for d in range(b._meta.ndim) if d not in right]
@@ -312,39 +314,59 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2, out: Any = None) -> Tensor:
 # -- einsum -------------------------------------------------------------------------------------------------------
 
 
+def _subscripts(text: str, start: int, where: str, ellipsis: str) -> tuple[list[str], bool]:
+    """The labels of one term, "..." for the dots, and whether it has dots. `start`: its place in the equation, `where`: whose it is."""
+    labels: list[str] = []
+    place, dots = 0, False
+    while place < len(text):
+        character = text[place]
+        if character == ".":
+            if dots:
+                raise RuntimeError(f"einsum(): found '.' for {where} {'but' if where == 'output' else 'for which'} an ellipsis {ellipsis}was already found")
+            if text[place : place + 3] != "...":
+                raise RuntimeError(f"einsum(): found '.' for {where} that is not part of any ellipsis")
+            dots, place = True, place + 3
+            labels.append("...")
+            continue
+        if character != " ":
+            if not (character.isascii() and character.isalpha()):
+                raise RuntimeError(
+                    f"einsum(): invalid subscript given at index {start + place} in the equation string, subscripts must be in [a-zA-Z], not {character!r}"
+                )
+            labels.append(character)
+        place += 1
+    return labels, dots
+
+
 def _parse_einsum(equation: str, operands: Sequence[Any]) -> tuple[list[list[Any]], list[Any]]:
     """Labels of each operand and of the result; the ellipsis becomes numbered labels ("...", k)."""
-    text = equation.replace(" ", "")
-    left, arrow, right = text.partition("->")
-    inputs = left.split(",")
-    if len(inputs) != len(operands):
+    left, arrow, right = equation.partition("->")
+    terms, start = [], 0
+    for i, term in enumerate(left.split(",")):
+        terms.append(_subscripts(term, start, f"operand {i}", ""))
+        start += len(term) + 1
+    if len(terms) != len(operands):
         raise RuntimeError(
-            "einsum(): more operands were provided than specified in the equation" if len(operands) > len(inputs)
+            "einsum(): more operands were provided than specified in the equation" if len(operands) > len(terms)
             else "einsum(): fewer operands were provided than specified in the equation"
         )  # fmt: skip
     widest = 0
     parsed: list[list[Any]] = []
-    for i, (term, x) in enumerate(zip(inputs, operands, strict=True)):
-        before, dots, after = term.partition("...")
-        named = len(before) + len(after)
+    for i, ((labels, dots), x) in enumerate(zip(terms, operands, strict=True)):
+        named = len(labels) - dots
         extra = x._meta.ndim - named
         if (extra < 0) or (extra and not dots):
             raise RuntimeError(
-                f"einsum(): the number of subscripts in the equation ({named}) does not match the number of dimensions "
-                f"({x._meta.ndim}) for operand {i} and no ellipsis was given"
+                f"einsum(): the number of subscripts in the equation ({named}) {'is more than' if dots else 'does not match'} the number of dimensions "
+                f"({x._meta.ndim}) for operand {i}{'' if dots else ' and no ellipsis was given'}"
             )
         widest = max(widest, extra)
-        parsed.append([*before, *[("...", k) for k in range(extra, 0, -1)], *after])
-        for label in (*before, *after):
-            if not label.isalpha():
-                raise RuntimeError(f"einsum(): invalid subscript given at index {i}: {label!r}; subscripts must be in [a-zA-Z]")
-    ellipsis = [("...", k) for k in range(widest, 0, -1)]
+        parsed.append(_with_numbers(labels, extra))
     if arrow:
-        before, dots, after = right.partition("...")
-        result: list[Any] = [*before, *(ellipsis if dots else []), *after]
+        result = _with_numbers(_subscripts(right, len(left) + 2, "output", "(...) ")[0], widest)
     else:
         flat = [label for term in parsed for label in term if isinstance(label, str)]
-        result = [*ellipsis, *sorted({label for label in flat if flat.count(label) == 1})]
+        result = [*_with_numbers(["..."], widest), *sorted({label for label in flat if flat.count(label) == 1})]
     known = {label for term in parsed for label in term}
     for label in result:
         if label not in known:
@@ -354,8 +376,13 @@ def _parse_einsum(equation: str, operands: Sequence[Any]) -> tuple[list[list[Any
     return parsed, result
 
 
-def _diagonals(x: Any, labels: list[Any]) -> tuple[Any, list[Any]]:
-    """Repeated labels of one operand: take the diagonal."""
+def _with_numbers(labels: Sequence[str], dims: int) -> list[Any]:
+    """Labels with those of so many dims in the place of "..."."""
+    return [one for label in labels for one in ([("...", k) for k in range(dims, 0, -1)] if label == "..." else [label])]
+
+
+def _diagonals(x: Any, labels: list[Any], operand: int) -> tuple[Any, list[Any]]:
+    """Repeated labels of operand number `operand`: take the diagonal."""
     labels = list(labels)
     while True:
         again = next((label for label in labels if labels.count(label) > 1), None)
@@ -364,13 +391,15 @@ def _diagonals(x: Any, labels: list[Any]) -> tuple[Any, list[Any]]:
         a = labels.index(again)
         b = labels.index(again, a + 1)
         if x._meta.shape[a] != x._meta.shape[b]:
-            raise RuntimeError(f"einsum(): subscript {again} is repeated for operand but the sizes don't match, {x._meta.shape[b]} != {x._meta.shape[a]}")
+            sizes = f"{x._meta.shape[b]} != {x._meta.shape[a]}"
+            raise RuntimeError(f"einsum(): subscript {again} is repeated for operand {operand} but the sizes don't match, {sizes}")
         x = prim.diagonal(x, offset=0, dim1=a, dim2=b)
         labels = [label for d, label in enumerate(labels) if d not in (a, b)] + [again]
 
 
 def _pair(x: Any, lx: list[Any], y: Any, ly: list[Any], later: set[Any]) -> tuple[Any, list[Any]]:
     """Contract two operands as one batched matrix product; labels that nobody needs later are summed."""
+    kinds = x.dtype, y.dtype
     size = dict(zip(lx, x._meta.shape, strict=True))
     for label, s in zip(ly, y._meta.shape, strict=True):
         if size.get(label, 1) == 1:
@@ -385,11 +414,15 @@ def _pair(x: Any, lx: list[Any], y: Any, ly: list[Any], later: set[Any]) -> tupl
 
     x, lx = drop(x, lx, ly)
     y, ly = drop(y, ly, lx)
-    if x.dtype is not y.dtype:  # a sum of whole numbers is int64
-        x, y = convert(x, dtypes.int64), convert(y, dtypes.int64)
     shared = [label for label in lx if label in ly]
     batch = [label for label in shared if label in later]
     inner_labels = [label for label in shared if label not in later]
+    if inner_labels and x.dtype is not y.dtype:
+        if kinds[0] is not kinds[1]:
+            raise RuntimeError(f"einsum(): operands that are contracted must have one dtype, but found {kinds[0]} and {kinds[1]}; convert one of them")
+        x, y = convert(x, dtypes.int64), convert(y, dtypes.int64)  # a sum of whole numbers is int64
+    if inner_labels and x.dtype is dtypes.bool_:
+        raise NotImplementedError("einsum(): contractions are not implemented for bool; convert the operands to an integer dtype")
     rows = [label for label in lx if label not in shared]
     columns = [label for label in ly if label not in shared]
 
@@ -407,7 +440,8 @@ def _pair(x: Any, lx: list[Any], y: Any, ly: list[Any], later: set[Any]) -> tupl
             z = prim.permute(z, dims=tuple([lz.index(label) for label in order if label in lz]))
             return as_shape(z, tuple([z._meta.shape[[q for q in order if q in lz].index(label)] if label in lz else 1 for label in order]))
 
-        return prim.mul(spread(x, lx), spread(y, ly)), order
+        kind = result_type(x, y)
+        return prim.mul(convert(spread(x, lx), kind), convert(spread(y, ly), kind)), order
     a = arrange(x, lx, batch + rows + inner_labels, (batch, rows, inner_labels))
     b = arrange(y, ly, batch + inner_labels + columns, (batch, inner_labels, columns))
     result = prim.matmul(a, b)
@@ -415,19 +449,17 @@ def _pair(x: Any, lx: list[Any], y: Any, ly: list[Any], later: set[Any]) -> tupl
     return as_shape(result, tuple([size[label] for label in order])), order
 
 
-@operation(name="einsum_operands")
+@operation(name="einsum")
 def _einsum(operands: Sequence[Tensor], equation: str) -> Tensor:
     parsed, result = _parse_einsum(equation, operands)
-    kind = operands[0].dtype
     sizes: dict[Any, int] = {}
     work: list[tuple[Any, list[Any]]] = []
     for i, (x, labels) in enumerate(zip(operands, parsed, strict=True)):
-        x, labels = _diagonals(convert(x, kind), labels)
+        x, labels = _diagonals(x, labels, i)
         for label, s in zip(labels, x._meta.shape, strict=True):
             if sizes.get(label, 1) != 1 and s not in (1, sizes[label]):
-                raise RuntimeError(
-                    f"einsum(): subscript {label} has size {s} for operand {i} which does not broadcast with previously seen size {sizes[label]}"
-                )
+                what = f"subscript {label} has" if isinstance(label, str) else "a dimension covered by the ellipsis has"
+                raise RuntimeError(f"einsum(): {what} size {s} for operand {i} which does not broadcast with previously seen size {sizes[label]}")
             sizes[label] = max(sizes.get(label, 1), s) if s else 0
         work.append((x, labels))
     while len(work) > 1:
@@ -445,37 +477,61 @@ def _einsum(operands: Sequence[Tensor], equation: str) -> Tensor:
     return prim.alias(x) if x is operands[0] else x
 
 
+_LACKS = "einsum(): must specify the equation string and at least one operand, or at least one operand and its subscripts list"
+
+
+def _letter(label: Any) -> str:
+    """The letter of a dim's number in a list of subscripts."""
+    if label is Ellipsis:
+        return "..."
+    if isinstance(label, _TENSOR[0]) and label.numel() != 1:
+        raise RuntimeError(f"einsum(): a subscript of a subscripts list must be one whole number, not a tensor of shape {tuple(label.shape)}")
+    try:
+        number = operator.index(label)
+    except TypeError:
+        raise TypeError(f"einsum(): a subscript of a subscripts list must be an Ellipsis or a whole number in [0, 52), not {label!r}") from None
+    if not 0 <= number < 52:
+        raise ValueError(f"einsum(): a subscript of a subscripts list must be within the valid range [0, 52), not {number}")
+    return chr(ord("A") + number if number < 26 else ord("a") + number - 26)
+
+
 def _equation(arguments: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
     """The equation and the operands of einsum's other form: tensor, labels, tensor, labels, ... and perhaps the result's labels."""
-    if len(arguments) < 2:
-        raise ValueError("einsum(): must specify the equation string and at least one operand, or at least one operand and its subscripts list")
-
-    def letters(labels: Any) -> str:
-        for label in labels:
-            if label is not Ellipsis and not (isinstance(label, int) and 0 <= label < 52):
-                raise ValueError(f"einsum(): a subscript of a subscripts list must be an Ellipsis or within the range [0, 52), not {label!r}")
-        return "".join(["..." if label is Ellipsis else chr(ord("A") + label if label < 26 else ord("a") + label - 26) for label in labels])
-
-    equation = ",".join([letters(labels) for labels in arguments[1::2]])
+    equation = ",".join(["".join(map(_letter, labels)) for labels in arguments[1::2]])
     if len(arguments) % 2:
-        return equation + "->" + letters(arguments[-1]), arguments[:-1:2]
+        return equation + "->" + "".join(map(_letter, arguments[-1])), arguments[:-1:2]
     return equation, arguments[::2]
 
 
 def _spread(args: Sequence[Any]) -> Sequence[Any]:
     """The arguments of einsum with its operands one by one, where they came as one list."""
-    return (args[0], *args[1]) if len(args) == 2 and isinstance(args[0], str) and isinstance(args[1], (list, tuple)) else args
+    while len(args) == 2 and isinstance(args[0], str) and isinstance(args[1], (list, tuple)):
+        args = (args[0], *args[1])
+    return args
 
 
 def einsum(*args: Any) -> Tensor:
     """Sums of products in Einstein's notation: "bik,bkj->bij" and the operands, or each operand followed by the list of its dims' numbers.
 
-    Pairs are contracted from left to right.
+    Pairs are contracted from left to right. RuntimeError where equation and operands do not fit; TypeError for what is no string or no tensor;
+    ValueError for nothing, and for numbers of dims outside of [0, 52).
     """
-    equation, operands = (args[0], args[1:]) if args and isinstance(args[0], str) else _equation(args)
-    _, *operands = _spread((equation, *operands))
-    if not operands:
-        raise ValueError("einsum(): must provide at least one operand")
+    if len(args) < 2:
+        raise ValueError(_LACKS)
+    first = args[0]
+    if isinstance(first, _TENSOR[0]):
+        equation, operands = _equation(args)
+    else:
+        if isinstance(first, bytes):
+            first = first.decode("latin-1")
+        if not isinstance(first, str):
+            raise TypeError(f"einsum(): argument 'equation' (position 1) must be str, not {type(first).__name__}")
+        equation, *operands = _spread((first, *args[1:]))
+        if not operands:
+            raise ValueError(_LACKS)
+    for i, x in enumerate(operands):
+        if not isinstance(x, _TENSOR[0]):
+            raise TypeError(f"einsum(): expected Tensor as element {i} in argument 'operands' (position 2), but got {type(x).__name__}")
     return _einsum(operands, equation)  # type: ignore[no-any-return]
 
 

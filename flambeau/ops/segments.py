@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import warnings
+from functools import cache
 from typing import Any
 
 import flambeau as torch
@@ -56,11 +57,52 @@ def segment_reduce(
     base = torch.full(shape, (initial or 0.0) if reduce == "mean" else start, dtype=data.dtype)
     if reduce in ("max", "min"):
         return _extremes(data, axis, owner, segments, reduce, shape, start)
+    if reduce == "prod" and data.requires_grad:
+        return _product().apply(data, base, owner, axis)[0].narrow(axis, 0, segments)  # type: ignore[no-any-return]
     if reduce != "mean":
         return base.scatter_reduce(axis, owner, data, _SCATTER[reduce]).narrow(axis, 0, segments)
     total = base.scatter_reduce(axis, owner, data, "sum").narrow(axis, 0, segments)
     counts = lengths.reshape(*lengths.shape, *[1] * (data.ndim - axis - 1)).expand(total.shape)
     return torch.where(counts > 0, total / counts.clamp(min=1), start)
+
+
+@cache
+def _product() -> Any:
+    class SegmentProduct(torch.autograd.Function):
+        """Products of segments with PyTorch's gradient: the product of the others for zeros and NaNs, result / entry for all else."""
+
+        generate_vmap_rule = True
+
+        @staticmethod
+        def forward(data: Any, base: Any, owner: Any, axis: int) -> Any:
+            return (base.scatter_reduce(axis, owner, data, "prod"),)
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+            data, base, owner, ctx.axis = inputs
+            ctx.save_for_backward(data, base, owner)
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Any) -> Any:
+            data, base, owner = ctx.saved_tensors
+            axis = ctx.axis
+            result = base.scatter_reduce(axis, owner, data, "prod")  # once more: second gradients go through it
+
+            def alike(source: Any) -> Any:
+                """How many of each entry's segment are so, beside itself."""
+                source = source.to(data.dtype)
+                return torch.zeros(base.shape, dtype=data.dtype).scatter_reduce(axis, owner, source, "sum").gather(axis, owner) - source
+
+            zero, lost = data == 0, data.isnan()
+            special = zero | lost
+            # The product of the others, of which one may be zero or NaN, too.
+            rest = base.scatter_reduce(axis, owner, data.masked_fill(special, 1.0), "prod").gather(axis, owner)
+            rest = torch.where(alike(lost) > 0, math.nan, torch.where(alike(zero) > 0, rest * 0.0, rest))
+            own = gradient.gather(axis, owner)
+            kept = (gradient * result).gather(axis, owner) / data.masked_fill(special, 1.0)
+            return torch.where(special, own * rest, kept), None, None, None
+
+    return SegmentProduct
 
 
 def _extremes(data: Tensor, axis: int, owner: Tensor, segments: int, reduce: str, shape: tuple[int, ...], start: float) -> Tensor:

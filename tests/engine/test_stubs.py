@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 from typing import Any
 
@@ -47,6 +48,7 @@ def _exported() -> list[str]:
     return [str(n.target) for n in program.graph.nodes if n.op == "call_function"]
 
 
+_PLAIN_APPLY = ft.autograd.Function.__dict__["apply"]
 SEEN = ["arange", "zeros", "ones", "add"]
 EXPORTED = ["aten.sym_size.int", "aten.arange.default", "aten.add.Tensor"]
 
@@ -150,3 +152,71 @@ def test_threads_that_begin_and_end_modes() -> None:
     for t in threads:
         t.join()
     assert not wrong and _plain_codes() == plain
+
+
+class _Rooted(ft.autograd.Function):
+    """The square root, whose slope at 0 times 0 is NaN."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        ctx.save_for_backward(x)
+        return x.sqrt()
+
+    @staticmethod
+    def backward(ctx: Any, g: Any) -> Any:
+        (x,) = ctx.saved_tensors
+        return g * 0.5 / x.sqrt()
+
+
+def _found() -> bool:
+    """Whether a custom function's NaN is found and named in this thread."""
+    x = ft.zeros(1, requires_grad=True)
+    y = (_Rooted.apply(x) * 0.0).sum()
+    try:
+        y.backward()
+    except RuntimeError as error:
+        return "_Rooted" in str(error)
+    return False
+
+
+@pytest.mark.filterwarnings("ignore:Error detected")
+@settings(max_examples=12, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 2), st.booleans()), min_size=1, max_size=8))
+def test_anomaly_detection_of_several_threads(steps: list[tuple[int, bool]]) -> None:
+    """Each of three threads turns it on and off in any order: custom functions are looked at where it is on, and only there."""
+    asked: list[queue.Queue[bool | None]] = [queue.Queue() for _ in range(3)]
+    answers: queue.Queue[Any] = queue.Queue()
+
+    def work(inbox: queue.Queue[bool | None]) -> None:
+        while (mode := inbox.get(timeout=60)) is not None:
+            try:
+                ft.autograd.set_detect_anomaly(mode)
+                answers.put(None)
+                inbox.get(timeout=60)
+                answers.put(_found())
+            except BaseException as error:
+                answers.put(error)
+        ft.autograd.set_detect_anomaly(False)
+
+    threads = [threading.Thread(target=work, args=(inbox,), daemon=True) for inbox in asked]
+    for thread in threads:
+        thread.start()
+    modes = [False] * 3
+    try:
+        for who, mode in steps:
+            modes[who] = mode
+            asked[who].put(mode)
+            assert answers.get(timeout=60) is None
+            asked[who].put(True)
+            assert answers.get(timeout=60) is mode
+            for other in {0, 1, 2} - {who}:  # what this one did changes nothing for the others
+                asked[other].put(modes[other])
+                assert answers.get(timeout=60) is None
+                asked[other].put(True)
+                assert answers.get(timeout=60) is modes[other], (who, mode, other)
+    finally:
+        for inbox in asked:
+            inbox.put(None)
+        for thread in threads:
+            thread.join(60)
+    assert ft.autograd.Function.__dict__["apply"] is _PLAIN_APPLY
