@@ -90,8 +90,7 @@ def plan_for(tr: Trace, state: State, tensors: list[Tensor], alive: Any, make: C
         return make(tr, state, tensors, alive)
     if variants is NOT_BY_CLASS:
         return make(tr, state, tensors, alive)
-    if variants and variants[0].workers < threads.count():  # there is scratch memory for as many threads as there were
-        variants.clear()
+    variants[:] = [v for v in variants if v.workers >= threads.count()]  # there is scratch memory for as many threads as there were
     for position, variant in enumerate(variants):
         numbers = variant.numbers(sizes)
         if numbers is None:
