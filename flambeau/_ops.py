@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,26 @@ class _Watch(threading.local):
 watch = _Watch()
 
 
+def standing_in(arguments: Iterable[Any]) -> list[Any]:
+    """Those of the arguments (and of lists and tuples among them) that stand for tensors and are none: proxies of torch.fx."""
+    found: list[Any] = []
+    for a in arguments:
+        for b in a if type(a) in (list, tuple) else (a,):
+            if hasattr(type(b), "__torch_function__") and not hasattr(type(b), "_meta"):
+                found.append(b)
+    return found
+
+
+def _asked(operator: OpOverload | OpOverloadPacket, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What a proxy among the arguments of an own operator answers; NotImplemented if there is none."""
+    from flambeau import library
+
+    if not isinstance(operator._function, library.CustomOpDef) or operator._function._composite:
+        return NotImplemented
+    found = standing_in((*args, *kwargs.values()))
+    return library.ask(operator, found, args, kwargs) if found else NotImplemented
+
+
 class OpOverload:
     """One overload of an operator: `torch.ops.aten.add.Tensor`."""
 
@@ -33,6 +53,8 @@ class OpOverload:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if watch.record is not None and self.namespace == "aten":
             return watch.record(self, args, kwargs)
+        if (answer := _asked(self, args, kwargs)) is not NotImplemented:
+            return answer
         return self._function(*args, **kwargs)
 
     def name(self) -> str:
@@ -66,12 +88,16 @@ class OpOverload:
 class OpOverloadPacket:
     """An operator: call it, or one of its overloads (`.default`, `.Tensor`), which are the same function unless they were defined apart."""
 
+    asked_as = None  # what dispatch.ask looks for in functions, which is no overload
+
     def __init__(self, name: str, function: Any) -> None:
         self.__name__ = name.split("::")[-1]
         self._qualified_op_name = name
         self._function = function
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if (answer := _asked(self, args, kwargs)) is not NotImplemented:
+            return answer
         return self._function(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:

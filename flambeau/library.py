@@ -8,8 +8,10 @@ from contextlib import contextmanager
 from enum import Enum
 from typing import Any, Final
 
+from flambeau._ops import standing_in, watch
 from flambeau.operator_schema import infer_schema as infer_schema
 from flambeau.operator_shapes import get_ctx as get_ctx
+from flambeau.ops.dispatch import ask
 
 _registered: dict[str, Any] = {}
 
@@ -54,8 +56,12 @@ class CustomOpDef:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._composite:
             return self._fn(*args, **kwargs)
+        if self._schema and watch.record is not None:
+            return watch.record(self._opoverload, args, kwargs)
         from flambeau.ops import below
 
+        if asked := standing_in((*args, *kwargs.values())):
+            return ask(self._opoverload, asked, args, kwargs)
         if below.modes.stack or below.dispatched((*args, *kwargs.values())):
             return below.offer(self._opoverload, args, kwargs)
         if any(getattr(a, "is_meta", False) for a in (*args, *kwargs.values())):

@@ -20,7 +20,7 @@ from flambeau.export.program import ExportedProgram
 from flambeau.export.schemas import Schema, schema
 from flambeau.export.shapes import layout_of
 from flambeau.export.tracing import Traced, Tracer, traced
-from flambeau.fx.node import Node, map_arg
+from flambeau.fx.node import Node, map_arg, writes
 from flambeau.symbols import Expr, Recording, Sym
 from flambeau.utils._pytree import tree_leaves, tree_map
 
@@ -97,6 +97,17 @@ class Decomposer(Tracer):
         self.write(args[0], getattr(getattr(flambeau.ops.aten, name), s.overload)(*args, **kwargs))
         return args[0]
 
+    def _own(self, s: Schema, args: Sequence[Any], kwargs: dict[str, Any], function: OpOverload) -> Any:
+        """An operator of torch.library. What it writes to are copies, which then are the values of its arguments."""
+        given = dict(zip([p.name for p in s.parameters if not p.keyword], args, strict=False)) | kwargs
+        written = [t for p in s.parameters if p.written for t in tree_leaves(given.get(p.name)) if isinstance(t, Traced)]
+        copies = {id(t): flambeau.ops.aten.clone.default(t) for t in written}
+        args, kwargs = tree_map(lambda x: copies.get(id(x), x), (tuple(args), dict(kwargs)))
+        result = super().record(s, args, kwargs, function, (args, kwargs))
+        for t in written:
+            self.write(t, copies[id(t)])
+        return result
+
     # -- operators ------------------------------------------------------------------------------------------------------
     def record(self, s: Schema, args: Sequence[Any], kwargs: dict[str, Any], function: Any, call: tuple[Sequence[Any], dict[str, Any]]) -> Any:
         """A call: as it is if it is core, as its decomposition, or as it is for want of one."""
@@ -106,6 +117,8 @@ class Decomposer(Tracer):
             result = decomposition(*args, **kwargs)
             if result is not NotImplemented:
                 return result
+        if isinstance(function, OpOverload) and function.namespace != "aten":
+            return self._own(s, args, kwargs, function)
         if any(p.written for p in s.parameters) and s.name != "_native_batch_norm_legit_functional":
             return self._written(s, args, kwargs)
         result = super().record(s, args, kwargs, function, (args, kwargs))
@@ -248,5 +261,5 @@ def _mutation(spec: InputSpec, name: str) -> OutputSpec:
 def _without_unused(graph: Any) -> None:
     """Take away calls whose results nothing uses."""
     for n in reversed(list(graph.nodes)):
-        if n.op == "call_function" and not n.users and "assert" not in str(n.target):
+        if n.op == "call_function" and not n.users and "assert" not in str(n.target) and not writes(n.target):
             graph.erase_node(n)

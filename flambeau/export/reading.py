@@ -19,7 +19,7 @@ from flambeau.export.graph_signature import (
     TensorArgument,
 )
 from flambeau.export.program import ExportedProgram, ModuleCallEntry, ModuleCallSignature, ValueRange
-from flambeau.export.schemas import schema
+from flambeau.export.schemas import schema_of
 from flambeau.export.tracing import traced
 from flambeau.fx.graph import Graph
 from flambeau.fx.node import Node
@@ -141,8 +141,11 @@ class _Reader:
             try:
                 function = getattr(getattr(getattr(flambeau.ops, space), name), overload)
             except AttributeError:
+                if space not in ("aten", "prims"):
+                    raise RuntimeError(f"torch.export.load: the graph calls the operator {space}::{name}, which is not registered here; import the package "
+                                       "or the module that defines it (torch.library) before the program is loaded") from None  # fmt: skip
                 raise NotImplementedError(f"torch.export.load: the graph calls {space}.{name}.{overload}, which flambeau has not") from None
-            args, kwargs = self._inputs(n["inputs"], schema(name, overload) if space == "aten" else None)
+            args, kwargs = self._inputs(n["inputs"], schema_of(function))
         outputs = n["outputs"]
         single = len(outputs) == 1 and _union(outputs[0])[0] not in ("as_tensors", "as_none")
         called = n.get("name") or (_name(outputs[0]) if single else None)

@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from flambeau._ops import OpOverload
 from flambeau.devices import Device
 from flambeau.dtypes import dtype, of_type
 from flambeau.layouts import layout
@@ -79,6 +80,17 @@ def text(name: str, overload: str) -> str | None:
 def schema(name: str, overload: str) -> Schema | None:
     """One overload of an operator; None if it is not known."""
     return next((s for s in overloads(name) if s.overload == overload), None)
+
+
+@cache
+def schema_of(op: OpOverload) -> Schema | None:
+    """The schema of an overload, of aten or of an operator that torch.library has registered; None if nobody has said it."""
+    if op.namespace == "aten":
+        return schema(op.overloadpacket.__name__, op._overloadname)
+    try:
+        return _schema(str(op._schema))
+    except RuntimeError:
+        return None
 
 
 def _schema(line: str) -> Schema:

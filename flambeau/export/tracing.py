@@ -14,14 +14,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import flambeau
-from flambeau import symbols
+from flambeau import operator_shapes, symbols
 from flambeau._ops import OpOverload, watch
 from flambeau.as_torch import under_flambeau
 from flambeau.dtypes import dtype
 from flambeau.export import rules
 from flambeau.export.errors import data_dependent
 from flambeau.export.functional import CALLS
-from flambeau.export.schemas import Schema, bound, overloads, resolve, schema
+from flambeau.export.schemas import Schema, bound, overloads, resolve, schema, schema_of
 from flambeau.export.shapes import layout_of, metas
 from flambeau.fx.graph import Graph
 from flambeau.fx.node import Node
@@ -192,6 +192,8 @@ class Tracer:
 
     def overload(self, op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call of one overload, which is recorded as it is."""
+        if op.namespace != "aten":
+            return self.own(op, args, kwargs)
         name, overload = op.overloadpacket.__name__, op._overloadname
         if name in _VALUES:
             raise data_dependent(name, args)
@@ -202,6 +204,20 @@ class Tracer:
         if call is None or len(args) > len([p for p in s.parameters if not p.keyword]):
             raise TypeError(f"torch.export: aten.{name}.{overload} takes ({', '.join([p.name for p in s.parameters])}), got {_described(args, kwargs)}")
         return self.record(s, *call, op, (args, kwargs))
+
+    def own(self, op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call of an operator that torch.library has registered: one node, its results by the function of `register_fake`. TypeError for other arguments."""
+        s = schema_of(op)
+        call = None if s is None else bound(s, args, kwargs)
+        if s is None or call is None:
+            raise TypeError(f"torch.export: {op.name()} does not take {_described(args, kwargs)}; its schema is {op._schema}")
+        return self.record(s, *call, op, (args, kwargs))
+
+    def without_values(self, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """What an own operator's function without values says, found as for a function of ours (`ask`)."""
+        definition = op._function
+        with _unseen(self), operator_shapes.context(operator_shapes.FakeImplCtx(op.name())):
+            return self.ask(lambda *a, **k: definition.without_values(a, k), args, kwargs)
 
     def ask(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """What a call returns, over symbols; nothing is recorded. What our own rules ask on the way is kept apart."""
@@ -260,15 +276,20 @@ class Tracer:
     def record(self, s: Schema, args: Sequence[Any], kwargs: dict[str, Any], function: Any, call: tuple[Sequence[Any], dict[str, Any]]) -> Any:
         """Add a node, and give its results."""
         written = bool(s.parameters) and s.parameters[0].written and s.name.endswith("_")
+        own = isinstance(function, OpOverload) and function.namespace != "aten"
+        written = written and not own
         rule = rules.RULES.get(s.name)
-        if rule is not None:
+        if own:
+            result = self.without_values(function, *call)
+        elif rule is not None:
             result = _wrapped(rule(*args, **kwargs))
         elif written:
             result = traced(layout_of(args[0]))
         else:
             result = self.ask(function, *call)
-        kwargs = _factory(s, kwargs, result)
-        node = self.graph.call_function(getattr(getattr(flambeau.ops.aten, s.name), s.overload), self.nodes(args), self.nodes(kwargs), name=_node_name(s.name))
+        kwargs = kwargs if own else _factory(s, kwargs, result)
+        target = function if own else getattr(getattr(flambeau.ops.aten, s.name), s.overload)
+        node = self.graph.call_function(target, self.nodes(args), self.nodes(kwargs), name=_node_name(s.name.rpartition("::")[2]))
         if written and isinstance(args[0], Traced):
             args[0].node = node
             node.meta["val"] = result

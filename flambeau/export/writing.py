@@ -12,7 +12,7 @@ from flambeau.dtypes import dtype
 from flambeau.export import codes, expressions
 from flambeau.export.graph_signature import ConstantArgument, InputKind, OutputKind, SymIntArgument
 from flambeau.export.program import ExportedProgram
-from flambeau.export.schemas import Schema, schema
+from flambeau.export.schemas import Schema, schema_of
 from flambeau.export.shapes import layout_of
 from flambeau.fx.node import Node
 from flambeau.layouts import layout
@@ -91,7 +91,7 @@ def _node(node: Node, tensors: dict[str, Any]) -> dict[str, Any]:
     value = node.meta.get("val")
     if isinstance(target, OpOverload):
         name = f"torch.ops.{target.namespace}.{target.overloadpacket.__name__}.{target._overloadname}"
-        found = schema(target.overloadpacket.__name__, target._overloadname) if target.namespace == "aten" else None
+        found = schema_of(target)
         if found is None:
             raise NotImplementedError(f"torch.export.save: the operator {target} has no schema that a file could name")
         inputs = _inputs(node, found)
@@ -123,13 +123,13 @@ def _outputs(node: Node, value: Any, tensors: dict[str, Any]) -> list[Any]:
         if isinstance(part, Tensor):
             tensors.setdefault(name, tensor_meta(part))
             parts.append({"name": name})
-    several = isinstance(value, list) or (node.target._overloadname in ("Tensor", "sizes") and "split" in str(node.target)) or _lists(node)
+    several = isinstance(value, list) or (node.target._overloadname in ("Tensor", "sizes") and "aten.split" in str(node.target)) or _lists(node)
     return [{"as_tensors": parts}] if several else [{"as_tensor": p} for p in parts]
 
 
 def _lists(node: Node) -> bool:
     """Whether the operator returns one list of tensors."""
-    found = schema(node.target.overloadpacket.__name__, node.target._overloadname)
+    found = schema_of(node.target)
     return found is not None and found.returns == ("Tensor[]",)
 
 

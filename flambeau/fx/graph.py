@@ -517,6 +517,8 @@ def _candidate(op: str, target: Any) -> str:
     """The name that a node asks for: what it calls, in snake case."""
     if callable(target):
         name = getattr(target, "__name__", type(target).__name__)
+        if hasattr(target, "overloadpacket"):
+            name = name.replace(".", "_")  # "sin_default": an overload
         from flambeau.overrides import resolve_name
 
         name = (resolve_name(target) or name).rsplit(".", 1)[-1]

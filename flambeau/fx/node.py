@@ -59,6 +59,16 @@ _OF_TORCH = frozenset(
 )
 
 
+def writes(target: Any) -> bool:
+    """Whether an overload writes to its arguments: its schema says so."""
+    from flambeau._ops import OpOverload
+
+    try:
+        return isinstance(target, OpOverload) and target._schema.is_mutable
+    except RuntimeError:  # no schema is known
+        return False
+
+
 def qualified_name(func: Callable[..., Any]) -> str:
     """How code names a function: "torch.add", "operator.mul", "getattr"."""
     from flambeau._ops import OpOverload, OpOverloadPacket
@@ -255,6 +265,8 @@ class Node:
             return True
         if self.op == "call_function":
             name = getattr(self.target, "__name__", "")
+            if writes(self.target):
+                return True
             return self.target in _side_effectful or name in ("_assert", "setitem") or (name.endswith("_") and not name.endswith("__"))
         if self.op == "call_method":
             return self.target.endswith("_") and not self.target.endswith("__")

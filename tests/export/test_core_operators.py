@@ -60,7 +60,8 @@ def test_the_table_has_all_core_operators() -> None:
     core = set(schemas.core())
     assert not set(calls()) & set(UNREACHABLE)
     assert set(calls()) | set(UNREACHABLE) == decomposing.core() <= core
-    assert core - decomposing.core() <= {"avg_pool1d.default", "adaptive_avg_pool1d.default"}  # PyTorch tags them once other parts of it were imported
+    later = {"avg_pool1d.default", "adaptive_avg_pool1d.default", "resize_.default", "sym_is_contiguous.default"}
+    assert core - decomposing.core() <= later  # PyTorch tags them once other parts of it were imported
 
 
 @pytest.mark.parametrize("operator", list(calls()))
