@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import warnings
 from typing import Any
 
@@ -12,6 +11,7 @@ import torch as pytorch
 
 import flambeau as torch
 from flambeau.autograd.checkpoint import checkpoint
+from tests.threads import Thread, join
 
 
 def test_state_inside_and_outside() -> None:
@@ -90,9 +90,9 @@ def test_setters() -> None:
 def test_thread_has_its_own_state() -> None:
     seen = []
     with torch.autocast("cpu"):
-        thread = threading.Thread(target=lambda: seen.append((torch.randn(2, 2) @ torch.randn(2, 2)).dtype))
+        thread = Thread(target=lambda: seen.append((torch.randn(2, 2) @ torch.randn(2, 2)).dtype))
         thread.start()
-        thread.join()
+        join(thread)
     assert seen == [torch.float32]
 
 

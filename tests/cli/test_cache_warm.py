@@ -8,13 +8,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests import processes
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "FLAMBEAU_CACHE_DIR": str(folder / "cache")}
     command = [sys.executable, "-m", "flambeau.cli.main", "cache", *arguments]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=240)
+    return processes.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=240)
 
 
 def counts(text: str) -> tuple[int, int]:

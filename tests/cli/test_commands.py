@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests import processes
 
 ROOT = Path(__file__).resolve().parents[2]
 TOGETHER = ("deploy.md", "export.md", "onnx.md", "pipeline.md", "serving.md", "tile.md")  # whose programs build on each other: test_page.py of their folders
@@ -22,13 +23,13 @@ SNIPPETS = [
 
 def run(folder: Path, *arguments: str, timeout: int = 300) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg"}
-    return subprocess.run([sys.executable, "-m", "flambeau", *arguments], cwd=folder, env=environment, capture_output=True, text=True, timeout=timeout)
+    return processes.python("-m", "flambeau", *arguments, cwd=folder, env=environment, timeout=timeout)
 
 
 @pytest.mark.parametrize("code", SNIPPETS)
 def test_code_of_the_pages_runs(code: str, tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    done = processes.python("-c", code, cwd=tmp_path, env=environment, timeout=300)
     assert done.returncode == 0, done.stderr
 
 
@@ -42,8 +43,8 @@ def test_demo_reaches_its_accuracy_and_writes_its_files(tmp_path: Path) -> None:
     assert (tmp_path / "made" / "curves.png").read_bytes().startswith(b"\x89PNG")
     for words in ("reading the shipped digits", "to learn from", "compile the network's kernels"):  # before the first bar
         assert words in done.stdout.split("epoch 1/")[0], done.stdout
-    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
-    seen = subprocess.run(["git", "status", "--porcelain", "--untracked-files=all"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    processes.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    seen = processes.run(["git", "status", "--porcelain", "--untracked-files=all"], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert seen.stdout == ""
     assert str(Path("made") / "model.pt") in done.stdout and str(Path("made") / "curves.png") in done.stdout
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import builtins
 import importlib
 import os
-import subprocess
-import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -14,6 +12,7 @@ import pytest
 
 from flambeau.cli import coverage
 from flambeau.cli.coverage import Parameter, differences, documented, public_names
+from tests import processes
 
 PAGE = Path(__file__).parents[2] / "docs" / "coverage.md"
 
@@ -25,7 +24,7 @@ def test_page_is_present() -> None:
         pytest.skip("the page was made with another PyTorch")
     # In a process of its own: here other tests may have changed how functions look (subclasses of Tensor do).
     script = "from flambeau.cli import coverage; import sys; sys.stdout.write(coverage.page())"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": str(PAGE.parents[1])})
+    done = processes.python("-c", script, check=True, env={**os.environ, "PYTHONPATH": str(PAGE.parents[1])})
     assert done.stdout == text, "docs/coverage.md is stale: flambeau coverage --out docs/coverage.md"
 
 

@@ -17,6 +17,7 @@ import flambeau as torch
 from flambeau.cli import charts, explain_html
 from flambeau.cli.charts import Point, Roof
 from flambeau.trace import evaluate
+from tests import processes
 
 pytestmark = pytest.mark.usefixtures("whole")
 
@@ -92,7 +93,7 @@ class Page(HTMLParser):
 def explain(folder: Path, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "flambeau.cli.main", "explain", *arguments]
     (folder / script).write_text(SCRIPT) if not (folder / script).exists() else None
-    return subprocess.run(command, cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=240)
+    return processes.run(command, cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=240)
 
 
 @pytest.fixture(scope="module")
@@ -202,7 +203,7 @@ def test_browser_reads_it(made: tuple[str, str], tmp_path: Path) -> None:
         pytest.skip("no headless browser is installed")
     (tmp_path / "page.html").write_text(made[0])
     flags = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom"]
-    done = subprocess.run([browser, *flags, (tmp_path / "page.html").as_uri()], capture_output=True, text=True, timeout=60)
+    done = processes.run([browser, *flags, (tmp_path / "page.html").as_uri()], capture_output=True, text=True, timeout=60)
     assert done.stdout.count("<circle") == made[0].count("<circle") and "<h3>Roofline</h3>" in done.stdout
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 import tarfile
 import tomllib
@@ -12,6 +11,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
+
+from tests import processes
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -33,13 +34,13 @@ def _build(folder: Path) -> None:
     """`folder`/dist, made from the files that git tracks, as they are now."""
     pytest.importorskip("setuptools")
     source = folder / "source"
-    for name in subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines():
+    for name in processes.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines():
         if (ROOT / name).is_file() and not name.startswith("tests/"):
             (source / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, source / name)
     for what in ("sdist", "wheel"):
         code = f"from setuptools import build_meta; build_meta.build_{what}({str(folder / 'dist')!r})"
-        done = subprocess.run([sys.executable, "-c", code], cwd=source, capture_output=True, text=True)
+        done = processes.python("-c", code, cwd=source)
         assert done.returncode == 0, done.stderr
 
 
@@ -52,7 +53,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_wheel_and_sdist_hold_every_file(made: Path) -> None:
-    tracked = subprocess.run(["git", "ls-files", "flambeau"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    tracked = processes.run(["git", "ls-files", "flambeau"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
     wanted = {n for n in tracked if (ROOT / n).is_file()}
     assert len(wanted) > 500
     (wheel,), (sdist,) = made.glob("*.whl"), made.glob("*.tar.gz")
@@ -66,11 +67,11 @@ def test_wheel_installs_and_runs(made: Path, tmp_path: Path) -> None:
     (wheel,) = made.glob("*.whl")
     place = tmp_path / "installed"
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", str(place), str(wheel)]
-    subprocess.run(command, check=True, capture_output=True, text=True)
+    processes.run(command, check=True, capture_output=True, text=True)
     environment = {**os.environ, "PYTHONPATH": str(place)}
-    done = subprocess.run([sys.executable, "-c", USE, str(place)], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    done = processes.python("-c", USE, str(place), cwd=tmp_path, env=environment)
     assert done.returncode == 0 and done.stdout.strip() == PROJECT["version"], done.stderr
-    done = subprocess.run([sys.executable, "-m", "flambeau", "--version"], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    done = processes.python("-m", "flambeau", "--version", cwd=tmp_path, env=environment)
     assert done.stdout.strip() == f"flambeau {PROJECT['version']}", done.stderr
     assert (place / "bin" / "flambeau").is_file()
 

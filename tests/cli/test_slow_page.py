@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import flambeau as torch
+from tests import processes
 
 PAGE = (Path(__file__).parents[2] / "docs" / "slow.md").read_text()
 
@@ -15,7 +14,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "slow.md").read_text()
 def test_the_example_shows_what_new_sizes_cost() -> None:
     """In a process of its own: what others have recorded changes the counts."""
     (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = processes.python("-c", code, check=True)
     *_, last = done.stdout.strip().split("\n")
     assert last.startswith("81 ")
     assert "'slow_path_entries': 0" in last and "'plans_made': 0" in last and "'class_plans': 0" not in last

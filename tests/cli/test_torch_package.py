@@ -18,6 +18,7 @@ import pytest
 
 from flambeau import as_torch
 from flambeau.cli import torch_package
+from tests import processes
 
 ROOT = Path(__file__).resolve().parents[2]
 LENT = ("numpy", "numpy.libs", "llvmlite", "pytest", "_pytest", "py.py", "pluggy", "iniconfig", "packaging", "pygments", "pip")
@@ -40,7 +41,7 @@ class Environment:
 
     def run(self, *arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "PIP", "COVERAGE"))}
-        return subprocess.run([str(self.python), *arguments], cwd=cwd or self.folder, env=environment, capture_output=True, text=True, timeout=120)
+        return processes.run([str(self.python), *arguments], cwd=cwd or self.folder, env=environment, capture_output=True, text=True, timeout=120)
 
     def flambeau(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return self.run("-m", "flambeau", "torch", *arguments)
@@ -208,7 +209,7 @@ def test_torchrun_comes_with_torch(installed: Environment, tmp_path: Path) -> No
     (tmp_path / "script.py").write_text(text)
     command = [str(installed.folder / "bin" / "torchrun"), "--nproc-per-node=2", "script.py"]
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "PIP", "COVERAGE"))}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+    done = processes.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0 and sorted(done.stdout.splitlines()) == ["torch 0 of 2", "torch 1 of 2"], done.stdout + done.stderr
 
 
@@ -216,7 +217,7 @@ def _pip(place: Environment, *arguments: str) -> subprocess.CompletedProcess[str
     if not (place.site / "pip").exists():
         pytest.skip("pip is not installed")
     environment = {**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INDEX": "1"}
-    return subprocess.run([str(place.python), "-m", "pip", *arguments], capture_output=True, text=True, timeout=120, env=environment, cwd=place.folder)
+    return processes.run([str(place.python), "-m", "pip", *arguments], capture_output=True, text=True, timeout=120, env=environment, cwd=place.folder)
 
 
 def test_refused_where_another_torch_is(place: Environment, tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shutil
 import struct
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +20,7 @@ from flambeau.compiler.objects import objects
 from flambeau.compiler.pipeline import compile_graph
 from flambeau.runtime import jit
 from flambeau.runtime.target import Target
+from tests import processes
 
 EMULATOR: Final = shutil.which("qemu-aarch64") or shutil.which("qemu-aarch64-static")
 ASSEMBLER: Final = shutil.which("aarch64-linux-gnu-as")
@@ -161,10 +161,10 @@ def run(graph: Graph, inputs: Sequence[Any], parameters: Sequence[Any], folder: 
         files.append(folder / f"{number}.o")
         files[-1].write_bytes(content)
     files.append(folder / "call.o")
-    subprocess.run([str(ASSEMBLER), "-o", str(files[-1]), "-"], input=_CALL.encode(), check=True)
+    processes.run([str(ASSEMBLER), "-o", str(files[-1]), "-"], input=_CALL.encode(), check=True)
     program = folder / "program"
-    subprocess.run([str(LINKER), "-static", "-o", str(program), *map(str, files)], check=True)
-    after = subprocess.run([str(EMULATOR), str(program)], input=bytes(area.content), capture_output=True, check=True, timeout=120).stdout
+    processes.run([str(LINKER), "-static", "-o", str(program), *map(str, files)], check=True)
+    after = processes.run([str(EMULATOR), str(program)], input=bytes(area.content), capture_output=True, check=True, timeout=120).stdout
     assert len(after) == size, "the program ended early"
 
     def array(at: int, i: int) -> Any:

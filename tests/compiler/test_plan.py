@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from typing import Any
 
@@ -18,6 +17,7 @@ from flambeau.runtime.jit import symbol
 from flambeau.runtime.target import Target
 from tests.graphs import FLOAT32, FLOAT64, INT64, GraphBuilder
 from tests.native import array_of, buffer_of, check_graph
+from tests.threads import Thread, join
 
 X, Y = np.arange(8, dtype=np.float32), -np.arange(8, dtype=np.float32)
 
@@ -80,11 +80,10 @@ def test_threads_may_run_one_plan_at_once(kept: int, monkeypatch: pytest.MonkeyP
             if array_of(plan.run([mine], [])[0], data[i]).tobytes() != alone[i].tobytes():
                 wrong.append(i)
 
-    workers = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    workers = [Thread(target=work, args=(i,)) for i in range(4)]
     for worker in workers:
         worker.start()
-    for worker in workers:
-        worker.join()
+    join(*workers)
     assert not wrong
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import zlib
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +18,7 @@ from flambeau.runtime import buffers, memory, object_cache
 from flambeau.runtime.costs import Costs
 from flambeau.runtime.target import Target
 from flambeau.statistics import counters
+from tests import processes
 
 ROWS, COLUMNS = 48, 40
 
@@ -108,7 +107,7 @@ def test_missing_code_is_made_again(own_folder: Path) -> None:
         "from flambeau.statistics import counters\nplan = compile_graph(chain())\nassert counters.plans_from_disk == 1\n"
         "assert counters.kernels_compiled >= len(plan.kernels)\nsys.stdout.write(run(plan).hex())"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    done = processes.python("-c", script, check=True)
     assert bytes.fromhex(done.stdout) == wanted
 
 

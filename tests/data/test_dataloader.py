@@ -15,6 +15,7 @@ import pytest
 
 import flambeau
 from flambeau.utils import data as our_data
+from tests import processes
 from tests.nn.oracle import torch
 
 their_data = torch.utils.data
@@ -216,7 +217,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 @pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="there is no /dev/shm")
 def test_segments_of_a_killed_program_are_removed_by_the_next_loader():
-    killed = subprocess.run([sys.executable, "-c", KILLED], stdout=subprocess.PIPE, text=True, timeout=120).stdout.strip()
+    killed = processes.run([sys.executable, "-c", KILLED], stdout=subprocess.PIPE, text=True, timeout=120).stdout.strip()
     left = f"/dev/shm/flambeau-batches-{killed}-*"
     end = time.monotonic() + 60  # its worker holds the lock, too, until it sees that its parent is gone
     while glob.glob(left) and time.monotonic() < end:

@@ -13,6 +13,7 @@ import pytest
 
 import flambeau
 from flambeau.utils import data
+from tests.threads import Thread, join
 
 
 def travelled(state):
@@ -174,8 +175,11 @@ def test_serialized_list_is_not_copied():
     results = mp.get_context("fork").SimpleQueue()
     process = multiprocessing.get_context("fork").Process(target=shared_bytes, args=(flat, results))
     process.start()
+    process.join(60)
+    if process.exitcode is None:
+        process.kill()
+    assert process.exitcode == 0
     assert results.get() == (True, flat._bytes.data_ptr())
-    process.join()
 
 
 class Killed(Numbers):
@@ -208,7 +212,7 @@ def test_workers_start_beside_threads():
         except Exception as error:
             errors.append(error)
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(2)]
+    threads = [Thread(target=work, args=(i,)) for i in range(2)]
     for t in threads:
         t.start()
     try:
@@ -217,8 +221,7 @@ def test_workers_start_beside_threads():
             assert [b.tolist() for b in batches] == [[[3.0] * 3] * 2] * 3
     finally:
         stop.set()
-        for t in threads:
-            t.join()
+        join(*threads)
     assert not errors
 
 

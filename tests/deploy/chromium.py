@@ -5,12 +5,15 @@ from __future__ import annotations
 import base64
 import json
 import os
+import select
 import shutil
 import subprocess
 import tempfile
 import time
 from pathlib import Path
 from typing import Any, Final
+
+from tests import processes
 
 PROGRAM: Final = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
@@ -25,7 +28,7 @@ class Page:
         command = [str(PROGRAM), "--headless=new", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe", "--no-first-run", "--disable-extensions",
                    f"--user-data-dir={self.profile.name}", f"--window-size={width},{height}", "about:blank"]  # fmt: skip
         shell = ["bash", "-c", f'exec "$@" 3<&{to_read} 4>&{to_write}', "bash", *command]
-        self.process = subprocess.Popen(shell, pass_fds=(to_read, to_write), stderr=subprocess.DEVNULL)
+        self.process = processes.popen(shell, pass_fds=(to_read, to_write), stderr=subprocess.DEVNULL)
         os.close(to_read), os.close(to_write)
         self.rest, self.count, self.session = b"", 0, ""
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
@@ -41,6 +44,7 @@ class Page:
         os.write(self.to, json.dumps(message).encode() + b"\0")
         while True:
             while b"\0" not in self.rest:
+                assert select.select([self.from_], [], [], 60)[0], f"Chromium has not answered {method} in 60 s"
                 more = os.read(self.from_, 1 << 20)
                 assert more, "Chromium has ended"
                 self.rest += more
@@ -67,7 +71,6 @@ class Page:
         path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot")["data"]))
 
     def close(self) -> None:
-        self.process.terminate()
-        self.process.wait(20)
+        processes.end(self.process)
         os.close(self.to), os.close(self.from_)
         self.profile.cleanup()

@@ -5,9 +5,7 @@ from __future__ import annotations
 import importlib.util
 import platform
 import shutil
-import subprocess
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,9 @@ import flambeau as torch
 from flambeau.deploy import BuildError, build
 from flambeau.deploy.record import record
 from flambeau.export import save
+from tests import processes
 from tests.deploy import models
+from tests.threads import Thread, join
 
 COMPILER = shutil.which("cc") or shutil.which("gcc")
 RUST = shutil.which("rustc")
@@ -121,11 +121,10 @@ def test_threads_have_instances_of_their_own(folder: Path, program: Any) -> None
         model = module.load()
         wrong.extend([batch for _ in range(30) if not same_bits(model(images(batch)), expected[batch])])
 
-    threads = [threading.Thread(target=work, args=(batch,)) for batch in (1, 5, 40, 1)]
+    threads = [Thread(target=work, args=(batch,)) for batch in (1, 5, 40, 1)]
     for t in threads:
         t.start()
-    for t in threads:
-        t.join()
+    join(*threads)
     assert not wrong
 
 
@@ -133,7 +132,7 @@ def test_it_takes_nothing_but_memory_and_shows_nothing_but_its_functions(folder:
     tool = shutil.which("nm")
     if tool is None:
         pytest.skip("nm is wanted")
-    lines = subprocess.run([tool, "-D", str(folder / "libdigits.so")], capture_output=True, text=True, check=True).stdout.splitlines()
+    lines = processes.run([tool, "-D", str(folder / "libdigits.so")], capture_output=True, text=True, check=True).stdout.splitlines()
     taken = {line.split()[-1].split("@")[0] for line in lines if " U " in line}
     shown = {line.split()[-1] for line in lines if " T " in line}
     assert taken <= {"malloc", "free"}
@@ -142,7 +141,7 @@ def test_it_takes_nothing_but_memory_and_shows_nothing_but_its_functions(folder:
 
 
 def run_example(command: list[str], given: Any, like: Any) -> Any:
-    done = subprocess.run(command, input=given.tobytes(), capture_output=True, timeout=120)
+    done = processes.run(command, input=given.tobytes(), capture_output=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return np.frombuffer(done.stdout, like.dtype).reshape(like.shape)
 
@@ -153,10 +152,10 @@ def test_the_example_in_c(folder: Path, program: Any, tmp_path: Path) -> None:
     expected = in_python(program, x)
     for number, how in enumerate((["-L.", "-ldigits", f"-Wl,-rpath,{folder}"], ["libdigits.a"])):
         example = tmp_path / f"example{number}"
-        subprocess.run([str(COMPILER), "-Wall", "-Wextra", "-Werror", "-std=c99", "example.c", "-o", str(example), *how], cwd=folder, check=True)
+        processes.run([str(COMPILER), "-Wall", "-Wextra", "-Werror", "-std=c99", "example.c", "-o", str(example), *how], cwd=folder, check=True)
         assert same_bits(run_example([str(example), str(folder / "digits.weights"), "7"], x, expected), expected)
         for words, text in (([str(folder / "digits.weights"), "0"], "must be from 1 to 256: it is 0"), ([str(folder / "digits.h"), "7"], "not the weights")):
-            done = subprocess.run([str(example), *words], input=x.tobytes(), capture_output=True)
+            done = processes.run([str(example), *words], input=x.tobytes(), capture_output=True)
             assert done.returncode == 1 and text in done.stderr.decode()
 
 
@@ -165,8 +164,8 @@ def test_the_example_in_rust(folder: Path, program: Any, tmp_path: Path) -> None
     x = images(7)
     expected = in_python(program, x)
     example = tmp_path / "example"
-    subprocess.run([str(RUST), "-D", "warnings", "example.rs", "-L", ".", "-l", "digits", "-C", f"link-arg=-Wl,-rpath,{folder}", "-o", str(example)],
-                   cwd=folder, check=True)  # fmt: skip
+    command = [str(RUST), "-D", "warnings", "example.rs", "-L", ".", "-l", "digits", "-C", f"link-arg=-Wl,-rpath,{folder}", "-o", str(example)]
+    processes.run(command, cwd=folder, check=True)
     assert same_bits(run_example([str(example), str(folder / "digits.weights"), "7"], x, expected), expected)
 
 
@@ -221,10 +220,10 @@ int main(int count, char **words) {
 def test_it_allocates_once_and_gives_all_back(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "count.c").write_text(COUNTING)
     wrapped = ["-Wl,--wrap=malloc,--wrap=free", "-o", str(tmp_path / "count")]
-    subprocess.run([str(COMPILER), str(tmp_path / "count.c"), f"-I{folder}", str(folder / "libdigits.a"), *wrapped], check=True)
-    done = subprocess.run([str(tmp_path / "count"), str(folder / "digits.weights")], capture_output=True, text=True)
+    processes.run([str(COMPILER), str(tmp_path / "count.c"), f"-I{folder}", str(folder / "libdigits.a"), *wrapped], check=True)
+    done = processes.run([str(tmp_path / "count"), str(folder / "digits.weights")], capture_output=True, text=True)
     assert done.returncode == 0 and done.stdout.splitlines() == ["2 2", "digits_run: inputs[0] is null", "2 2"], (done.returncode, done.stdout)
-    refused = subprocess.run([str(tmp_path / "count"), str(folder / "digits.weights")], env={"REFUSE": "1"}, capture_output=True, text=True)
+    refused = processes.run([str(tmp_path / "count"), str(folder / "digits.weights")], env={"REFUSE": "1"}, capture_output=True, text=True)
     assert refused.returncode == 0 and refused.stdout == "1\n"
 
 
@@ -232,7 +231,7 @@ def test_it_allocates_once_and_gives_all_back(folder: Path, tmp_path: Path) -> N
 def test_the_digits_on_aarch64(program: Any, tmp_path: Path) -> None:
     build(program, "aarch64-linux", tmp_path, name="digits")
     zig = [sys.executable, "-m", "ziglang", "cc", "-target", "aarch64-linux-musl", "-static", "-O1", "example.c", "libdigits.a", "-o", "example"]
-    subprocess.run(zig, cwd=tmp_path, check=True)
+    processes.run(zig, cwd=tmp_path, check=True)
     for batch in (1, 7, 64):
         x = images(batch)
         expected = in_python(program, x)

@@ -6,11 +6,12 @@ import importlib.util
 import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests import processes
 
 ROOT = Path(__file__).parents[2]
 NODE = shutil.which("node")
@@ -25,17 +26,17 @@ def test_the_page(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     shell = f'flambeau() {{ {sys.executable} -m flambeau "$@"; }}\nset -e\n'
     for code in (build, compile_):
-        done = subprocess.run(["bash", "-c", shell + code], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+        done = processes.run(["bash", "-c", shell + code], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stderr
     assert (tmp_path / "out" / "result.bin").stat().st_size == 3 * 10 * 4
-    done = subprocess.run([sys.executable, "-c", use], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    done = processes.python("-c", use, cwd=tmp_path, timeout=300)
     assert done.stdout == "(3, 10)\n", done.stderr
     if NODE and importlib.util.find_spec("ziglang"):
-        done = subprocess.run(["bash", "-c", shell + web.partition("\n")[2]], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+        done = processes.run(["bash", "-c", shell + web.partition("\n")[2]], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stderr
         (program,) = re.findall(r"```js\n(.*?)```", page, re.DOTALL)
         (tmp_path / "use.mjs").write_text(program)
-        done = subprocess.run([NODE, "use.mjs"], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+        done = processes.run([NODE, "use.mjs"], cwd=tmp_path, capture_output=True, text=True, timeout=300)
         assert done.stdout == "[ 3, 10 ]\n", done.stderr
     listed = set(re.findall(r"`([\w.]+)`", page[page.index("| file |") : page.index("A C compiler makes")])) - {"digits", "digits_static"}
     assert listed == {p.name for p in (tmp_path / "out").iterdir()} - {"example", "result.bin"}

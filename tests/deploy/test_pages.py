@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests import processes
 from tests.deploy import chromium
 
 pytestmark = pytest.mark.skipif(
@@ -25,7 +25,7 @@ INK = "paper.getContext('2d').getImageData(0, 0, 320, 320).data.filter((x) => x)
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("pages")
     command = [sys.executable, "-m", "flambeau", "demo", "--web", "--epochs", "3", "--steps", "2", "--out", str(made), "--seed", "1"]
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])})
+    done = processes.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])})
     assert done.returncode == 0, done.stdout + done.stderr
     return made
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import pytest
 
 import flambeau as torch
 from flambeau.deploy import build
+from tests import processes
 from tests.deploy import models
 
 NODE = shutil.which("node")
@@ -47,7 +47,7 @@ console.log(WebAssembly.validate(new Uint8Array(JSON.parse(`[${text}]`))));
 def _knows_relaxed(flags: list[str]) -> bool:
     """Whether Node has relaxed SIMD with these flags."""
     program = [0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0, 10, 19, 1, 17, 0, *[65, 1, 253, 15] * 3, 253, 133, 2, 11]
-    done = subprocess.run([str(NODE), *flags, "--input-type=module", "-e", PROBE], input=",".join(map(str, program)), capture_output=True, text=True)
+    done = processes.run([str(NODE), *flags, "--input-type=module", "-e", PROBE], input=",".join(map(str, program)), capture_output=True, text=True)
     return done.stdout == "true\n"
 
 
@@ -55,7 +55,7 @@ def in_node(folder: Path, name: str, calls: list[dict[str, Any]], flags: list[st
     """What Node gives for each call, an error as its text."""
     (folder / "run_test.mjs").write_text(RUN)
     command = [str(NODE), *(flags or []), str(folder / "run_test.mjs"), str(folder / f"{name}.mjs")]
-    done = subprocess.run(command, input=json.dumps(calls), capture_output=True, text=True, timeout=120)
+    done = processes.run(command, input=json.dumps(calls), capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

@@ -19,6 +19,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests import processes
 from tests.distributed.ranks import HERE, ROOT, environment
 
 SCRIPT = str(HERE / "faulty.py")
@@ -27,7 +28,7 @@ CUT = 7.0  # seconds that a link is down: longer than a machine may be silent
 
 
 def ip(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True)
+    processes.run(["ip", *arguments], check=True, capture_output=True, text=True)
 
 
 @contextlib.contextmanager
@@ -45,7 +46,7 @@ def machines() -> Iterator[list[str]]:
         yield names
     finally:
         for name in names:
-            subprocess.run(["ip", "netns", "delete", name], check=False, capture_output=True)
+            processes.run(["ip", "netns", "delete", name], capture_output=True)
 
 
 def can_run() -> bool:
@@ -68,7 +69,7 @@ class Run:
         common = ["--nnodes=2", "--nproc-per-node=1", "--max-restarts=1000", "--shutdown-timeout=1", "--master-addr=10.213.0.1", "--master-port=29571"]
         self.log = (folder / "log").open("w")
         self.launchers = [
-            subprocess.Popen(
+            processes.popen(
                 ["ip", "netns", "exec", name, *LAUNCH, *common, f"--node-rank={i}", SCRIPT, str(folder)],
                 env=variables, cwd=ROOT, stdout=self.log, stderr=self.log,
             ) for i, name in enumerate(names)
@@ -128,7 +129,7 @@ class Run:
         """How many ports are listened to on both machines."""
         count = 0
         for name in self.names:
-            tables = subprocess.run(["ip", "netns", "exec", name, "cat", "/proc/net/tcp", "/proc/net/tcp6"], capture_output=True, text=True, check=True).stdout
+            tables = processes.run(["ip", "netns", "exec", name, "cat", "/proc/net/tcp", "/proc/net/tcp6"], capture_output=True, text=True, check=True).stdout
             count += sum(line.split()[3:4] == ["0A"] for line in tables.splitlines())
         return count
 
@@ -138,8 +139,7 @@ class Run:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
         for launcher in self.launchers:
-            launcher.kill()
-            launcher.wait()
+            processes.end(launcher)
         self.log.close()
 
 
@@ -199,7 +199,7 @@ def suffer(kind: str, moments: int, timeout: float = 10.0, limit: float = 120.0,
 def undisturbed(steps: int) -> list[object]:
     """What a run of two ranks without faults ends with."""
     with tempfile.TemporaryDirectory() as place:
-        subprocess.run([*LAUNCH, "--nproc-per-node=2", SCRIPT, place, str(steps)], env=environment(), cwd=ROOT, check=True, capture_output=True, timeout=600)
+        processes.run([*LAUNCH, "--nproc-per-node=2", SCRIPT, place, str(steps)], env=environment(), cwd=ROOT, check=True, capture_output=True, timeout=600)
         found: list[object] = json.loads((Path(place) / "end-0.json").read_text())
         return found
 

@@ -11,6 +11,7 @@ import time
 import pytest
 
 from tests.distributed.ranks import ROOT, results, started
+from tests.processes import line_of
 
 
 @pytest.mark.parametrize("machines", ["aa", "aaa", "aaaa", "ab", "aab"])
@@ -50,7 +51,7 @@ def test_others_learn_of_a_death(machines, how, tmp_path):
         pytest.importorskip("mpi4py")
     with started("killed.py", len(machines), tmp_path, ["raise"] if how == "raise" else [], machines=machines) as processes:
         for process in processes:
-            assert process.stdout.readline() == "trains\n", process.communicate()
+            assert line_of(process) == "trains\n", process.communicate(timeout=20)
         killed = time.time()
         if how == "kill":
             time.sleep(random.random() / 5)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from flambeau.distributed.launcher.arguments import config_from_args, parse_args
+from tests import processes
 from tests.distributed.ranks import HERE, ROOT, environment
 
 SCRIPT = str(HERE / "launched.py")
@@ -20,7 +21,7 @@ LAUNCH = [sys.executable, "-m", "flambeau", "launch"]
 
 
 def launch(*arguments: str, command: list[str] = LAUNCH) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*command, *arguments], env=environment(), cwd=ROOT, capture_output=True, text=True, timeout=240)
+    return processes.run([*command, *arguments], env=environment(), cwd=ROOT, capture_output=True, text=True, timeout=240)
 
 
 def test_environment_and_sums(tmp_path):
@@ -76,24 +77,23 @@ def is_alive(process: int) -> bool:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_signals_reach_all_and_nobody_is_left(number, tmp_path):
-    launcher = subprocess.Popen([*LAUNCH, "--nproc-per-node=2", SCRIPT, "sleep", str(tmp_path)], env=environment(), cwd=ROOT, stderr=subprocess.PIPE)
+    launcher = processes.popen([*LAUNCH, "--nproc-per-node=2", SCRIPT, "sleep", str(tmp_path)], env=environment(), cwd=ROOT, stderr=subprocess.PIPE)
     try:
         end = time.monotonic() + 150
         while len(list(tmp_path.glob("rank-*-0.json"))) < 2 and time.monotonic() < end:
             time.sleep(0.05)
         time.sleep(0.1)
-        processes = [json.loads(path.read_text())["pid"] for path in tmp_path.glob("rank-*-0.json")]
-        assert len(processes) == 2
+        ranks = [json.loads(path.read_text())["pid"] for path in tmp_path.glob("rank-*-0.json")]
+        assert len(ranks) == 2
         launcher.send_signal(number)
         launcher.communicate(timeout=150)
         assert launcher.returncode == (-9 if number == signal.SIGKILL else 128 + number)
         end = time.monotonic() + 20
-        while any(map(is_alive, processes)) and time.monotonic() < end:
+        while any(map(is_alive, ranks)) and time.monotonic() < end:
             time.sleep(0.05)
-        assert not any(map(is_alive, processes))
+        assert not any(map(is_alive, ranks))
     finally:
-        launcher.kill()
-        launcher.communicate()
+        processes.end(launcher)
 
 
 def free_port() -> str:
@@ -111,16 +111,14 @@ def test_two_launchers(backend, tmp_path):
     try:
         for node in range(2):
             own = [] if backend == "c10d" else [f"--node-rank={node}"]
-            launchers.append(subprocess.Popen([*LAUNCH, *common, *own, SCRIPT, "kill", str(tmp_path)], env=environment(), cwd=ROOT, stderr=subprocess.PIPE))
-        for launcher in launchers:
-            _, errors = launcher.communicate(timeout=200)
+            launchers.append(processes.popen([*LAUNCH, *common, *own, SCRIPT, "kill", str(tmp_path)], env=environment(), cwd=ROOT, stderr=subprocess.PIPE))
+        for launcher, (_, errors) in zip(launchers, processes.outputs(launchers, 200), strict=True):
             assert launcher.returncode == 0, errors.decode()
         found = [json.loads((tmp_path / f"rank-{rank}-1.json").read_text()) for rank in range(2)]
         assert [f["sum"] for f in found] == [[3.0, 3.0]] * 2 and sorted(f["GROUP_RANK"] for f in found) == ["0", "1"]
     finally:
         for launcher in launchers:
-            launcher.kill()
-            launcher.communicate()
+            processes.end(launcher)
 
 
 def test_other_programs_and_modules(tmp_path):
@@ -215,7 +213,7 @@ if __name__ == "__main__":
 def test_functions_of_a_program(tmp_path):
     path = tmp_path / "functions.py"
     path.write_text(FUNCTIONS)
-    done = subprocess.run([sys.executable, str(path), str(tmp_path)], env=environment(), cwd=ROOT, capture_output=True, text=True, timeout=240)
+    done = processes.python(str(path), str(tmp_path), env=environment(), cwd=ROOT, timeout=240)
     assert done.returncode == 0 and done.stdout.endswith("all well\n"), done.stdout + done.stderr
     assert done.stdout.count("from") == 2  # pieces of their lines may mix
 
@@ -240,9 +238,9 @@ def test_a_machine_that_joins_later_and_one_that_goes(tmp_path):
 
     launchers = []
     try:
-        launchers.append(subprocess.Popen(common, env=environment(), cwd=ROOT, stderr=subprocess.PIPE, text=True))
+        launchers.append(processes.popen(common, env=environment(), cwd=ROOT, stderr=subprocess.PIPE, text=True))
         waited_for(lambda: len(steps()) > 3, "the first machine does not train")
-        launchers.append(subprocess.Popen(common, env=environment(), cwd=ROOT, stderr=subprocess.DEVNULL, text=True))
+        launchers.append(processes.popen(common, env=environment(), cwd=ROOT, stderr=subprocess.DEVNULL, text=True))
         waited_for(lambda: any(step["world"] == 2 for step in steps()), "the second machine is not taken in")
         launchers[1].kill()  # with its process, which the kernel ends
         waited_for(lambda: steps()[-1]["world"] == 1, "the first machine does not go on alone")
@@ -255,5 +253,4 @@ def test_a_machine_that_joins_later_and_one_that_goes(tmp_path):
         assert next(step["restarts"] for step in found if step["world"] == 2) == "0" and found[-1]["restarts"] == "1"
     finally:
         for launcher in launchers:
-            launcher.kill()
-            launcher.communicate()
+            processes.end(launcher)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import processes
 from tests.distributed.ranks import HERE, ROOT, environment
 
 
@@ -19,7 +20,7 @@ def outcomes(folder: Path, ours: bool, ranks: int, names: list[str]) -> dict[str
     assert package is not None and package.origin is not None
     out = folder / f"outcomes-{ours}"
     command = [sys.executable, *(["-m", "flambeau", "run"] if ours else []), str(HERE / "pytorch_suite.py"), str(Path(package.origin).parent), str(out), *names]
-    subprocess.run(command, env=environment(WORLD_SIZE=str(ranks)), cwd=ROOT, check=True, timeout=3000, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    processes.run(command, env=environment(WORLD_SIZE=str(ranks)), cwd=ROOT, check=True, timeout=3000, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     return {entry["test"]: entry["outcome"] for entry in map(json.loads, out.read_text().splitlines())}
 
 

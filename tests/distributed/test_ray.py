@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 
 import pytest
 
 from flambeau.distributed import ray as on_ray
+from tests import processes
 from tests.distributed.ranks import ROOT, environment
 
 PROGRAM = """
@@ -70,7 +70,7 @@ def test_actors_are_ranks(tmp_path):
     path.write_text(PROGRAM)
     own = environment()
     own["PYTHONPATH"] = ":".join([str(ROOT), *[entry for entry in sys.path if entry.endswith("site-packages")]])
-    done = subprocess.run([sys.executable, str(path), str(tmp_path)], env=own, cwd=tmp_path, capture_output=True, text=True, timeout=600)
+    done = processes.python(str(path), str(tmp_path), env=own, cwd=tmp_path, timeout=600)
     assert done.returncode == 0 and "all well" in done.stdout, done.stdout + done.stderr
     assert "rank 1 failed" in done.stderr and "all are replaced (1 restarts left)" in done.stderr
 

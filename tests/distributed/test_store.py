@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import threading
 import time
 from datetime import timedelta
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 
 from flambeau import distributed as dist
 from flambeau.distributed import DistNetworkError, DistStoreError, FileStore, HashStore, PrefixStore, QueueEmptyError, TCPStore
+from tests.threads import Thread, join
 
 SHORT = timedelta(milliseconds=150)
 
@@ -86,10 +86,10 @@ def test_waits_for_another_thread(kind, tmp_path):
         time.sleep(0.1)
         store.set("late", "1")
 
-    thread = threading.Thread(target=later)
+    thread = Thread(target=later)
     thread.start()
     assert store.get("late") == b"1"
-    thread.join()
+    join(thread)
 
 
 def count(kind: str, where: Any, times: int) -> None:
@@ -166,11 +166,10 @@ def test_exchanged(kind, tmp_path):
     def rank(r: int) -> None:
         found[r] = exchanged(store.clone(), "names", r, 5, f"rank {r}")
 
-    threads = [threading.Thread(target=rank, args=(r,)) for r in (3, 1, 4, 2, 0)]
+    threads = [Thread(target=rank, args=(r,)) for r in (3, 1, 4, 2, 0)]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join()
+    join(*threads)
     assert found == {r: [f"rank {r}" for r in range(5)] for r in range(5)}
     store.set_timeout(SHORT)
     store.set("late/2", "here")
@@ -191,14 +190,14 @@ def test_who_waits_is_woken_by_the_last_of_his_keys():
         except DistStoreError:
             came.append(f"{name} gave up")
 
-    threads = [threading.Thread(target=wait, args=a) for a in (("ab", ["a", "b"], 20), ("b", ["b"], 20), ("bc", ["b", "c"], 0.05), ("a", ["a"], 20))]
+    threads = [Thread(target=wait, args=a) for a in (("ab", ["a", "b"], 20), ("b", ["b"], 20), ("bc", ["b", "c"], 0.05), ("a", ["a"], 20))]
     for thread in threads:
         thread.start()
-    threads[2].join()
+    join(threads[2])
     store.set("a", "1")
-    threads[3].join()
+    join(threads[3])
     store.set("b", "1")
-    threads[0].join()
-    threads[1].join()
+    join(threads[0])
+    join(threads[1])
     assert came[:2] == ["bc gave up", "a"] and sorted(came[2:]) == ["ab", "b"]
     assert not store._table._waiting

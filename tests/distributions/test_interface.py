@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import subprocess
-import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +11,7 @@ import numpy as np
 import pytest
 
 import flambeau as ft
+from tests import processes
 from tests.distributions.oracle import PACKAGES, both, outcome, torch
 
 Build = Callable[[Any, Any], Any]  # of the package and its distributions
@@ -282,7 +281,7 @@ print(f"{x.item():.4f}", torch.poisson(torch.zeros(2)).tolist(), D.Normal(0.0, 1
 def test_as_torch_in_a_program(tmp_path: Any) -> None:
     script = tmp_path / "program.py"
     script.write_text(PROGRAM)
-    done = subprocess.run([sys.executable, "-m", "flambeau", "run", str(script)], capture_output=True, text=True, timeout=120)
+    done = processes.python("-m", "flambeau", "run", str(script), timeout=120)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "-0.9189 [0.0, 0.0] Normal(loc: 0.0, scale: 1.0)"
 

@@ -12,13 +12,13 @@ import io
 import json
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 import warnings
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from tests import processes
 from tests.documentation.extract import Example
 
 SECONDS = 60  # an example's limit
@@ -136,9 +136,7 @@ def run_apart(examples: list[Example]) -> list[list[Outcome]]:
     while len(results) < len(examples):
         rest = examples[len(results) :]
         root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-        done = subprocess.run(
-            [sys.executable, "-m", "tests.documentation.execute"], input=json.dumps(rest), capture_output=True, text=True, cwd=root, check=False
-        )
+        done = processes.python("-m", "tests.documentation.execute", input=json.dumps(rest), cwd=root)
         lines = [line.split("\x1e", 1)[1] for line in done.stdout.split("\n") if "\x1e" in line]
         results += [[Outcome(*o) for o in json.loads(line)] for line in lines]
         if len(lines) < len(rest):

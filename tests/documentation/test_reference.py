@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import pydoc
-import subprocess
 import sys
 import zlib
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ import pytest
 
 import flambeau
 from flambeau import documentation
+from tests import processes
 from tests.documentation.compare import same_text
 from tests.documentation.execute import execute
 from tests.documentation.reference import LACKING, Name, dirty, names, short_of
@@ -58,7 +58,7 @@ def wrong(pairs: list[tuple[str, str]]) -> str:
 def check(share: int) -> None:
     """`compare` in a process of its own: other tests change settings that an example may print."""
     call = [sys.executable, "-W", "ignore", "-c", f"from tests.documentation.test_reference import compare; compare({share})"]
-    done = subprocess.run(call, cwd=Path(__file__).parents[2], capture_output=True, text=True)
+    done = processes.run(call, cwd=Path(__file__).parents[2], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 
@@ -110,5 +110,5 @@ def test_own_words_stay_apart() -> None:
 
 def test_without_docstrings_nothing_is_read() -> None:
     code = "import flambeau, flambeau.documentation as d; print(d.entries.cache_info().currsize, flambeau.sum.__doc__)"  # -OO leaves out asserts
-    done = subprocess.run([sys.executable, "-OO", "-c", code], capture_output=True, text=True)
+    done = processes.python("-OO", "-c", code)
     assert done.stdout.split() == ["0", "None"], done.stdout + done.stderr

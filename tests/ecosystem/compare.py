@@ -23,6 +23,8 @@ from math import exp, log
 from pathlib import Path
 from typing import Any
 
+from tests import processes
+
 FOLDER = Path(__file__).parent / "programs"
 ROOT = Path(__file__).resolve().parents[2]
 TOLERANCE = 1e-4
@@ -69,7 +71,7 @@ def run(python: str, program: Path, timeout: int = 300, warm: bool = False) -> R
             environment["WARM_FILE"] = str(file)
         start, before = time.perf_counter(), _processor()
         try:
-            done = subprocess.run([python, "-W", "ignore", str(program)], capture_output=True, text=True, timeout=timeout, env=environment)
+            done = processes.run([python, "-W", "ignore", str(program)], capture_output=True, text=True, timeout=timeout, env=environment)
         except subprocess.TimeoutExpired:
             return Run(None, f"took more than {timeout} s", timeout)
         seconds, processor = time.perf_counter() - start, _processor() - before
@@ -213,7 +215,7 @@ def main(arguments: list[str] | None = None) -> int:
         for line in lines[:10]:
             print(f"    {line}")
     if options.out is not None:
-        done = subprocess.run([options.flambeau, "-c", VERSIONS], capture_output=True, text=True, check=True)
+        done = processes.run([options.flambeau, "-c", VERSIONS], capture_output=True, text=True, check=True)
         written = Path(options.out)
         before = written.read_text() if written.exists() else ""
         _, heading, suites = before.partition(SUITES_HEADING)  # of `scripts/ecosystem suites`

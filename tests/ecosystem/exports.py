@@ -10,12 +10,12 @@ import argparse
 import json
 import os
 import re
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
+from tests import processes
 from tests.ecosystem import compare, export_models
 
 PROGRAM = Path(__file__).parent / "export_models.py"
@@ -34,7 +34,7 @@ def child(side: str, python: str, action: str, folder: Path, names: list[str]) -
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
     if side == "flambeau":
         environment["PYTHONPATH"] = os.pathsep.join([str(compare.ROOT), *filter(None, [environment.get("PYTHONPATH")])])
-    done = subprocess.run([*command(side, python), action, str(folder), *names], capture_output=True, text=True, env=environment)
+    done = processes.run([*command(side, python), action, str(folder), *names], capture_output=True, text=True, env=environment)
     last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
     found = {entry["name"]: entry for entry in map(json.loads, [line for line in done.stdout.splitlines() if line.startswith('{"name"')])}
     return {name: found.get(name, {"error": f"the process ended before: {last}"}) for name in names}
@@ -125,7 +125,7 @@ def main(arguments: list[str] | None = None) -> int:
             for reader in SIDES:
                 results["read", exporter, reader] = child(reader, pythons[reader], "read", folder, names)
     rows = [judge(name, results) for name in names]
-    versions = json.loads(subprocess.run([options.flambeau, "-c", compare.VERSIONS], capture_output=True, text=True, check=True).stdout)
+    versions = json.loads(processes.run([options.flambeau, "-c", compare.VERSIONS], capture_output=True, text=True, check=True).stdout)
     page = Path(options.out) if options.out is not None else None
     made = {row["name"]: cells(row) for row in rows}
     known = (kept(page.read_text()) if page is not None else {}) | made

@@ -10,12 +10,12 @@ from __future__ import annotations
 import argparse
 import ast
 import importlib.metadata
-import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from tests import processes
 from tests.ecosystem import names
 
 SKIPPED = ("test", "tests", "testing", "examples", "benchmarks")
@@ -133,7 +133,7 @@ def main(arguments: list[str] | None = None) -> int:
     found = of_packages(options.packages or users())
     lacking = names.lacking(sorted(found), "flambeau")
     if options.torch is not None:
-        done = subprocess.run([options.torch, names.__file__, "torch"], input="\n".join(lacking), capture_output=True, text=True, check=True)
+        done = processes.run([options.torch, names.__file__, "torch"], input="\n".join(lacking), capture_output=True, text=True, check=True)
         theirs = set(done.stdout.split())
         lacking = [name for name in lacking if name not in theirs]
     shown = set(lacking)

@@ -12,7 +12,6 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests import processes
 from tests.ecosystem import compare
 from tests.ecosystem.suite_table import SUITES, Suite
 
@@ -46,7 +46,7 @@ def checkout(suite: Suite, sources: Path) -> Path:
     """The folder of a suite's repository under `sources`, cloned at the suite's tag if it is not there."""
     folder = sources / suite.repository.split("/")[1]
     if not folder.exists():
-        subprocess.run(["git", "clone", "--quiet", "--depth", "1", "--branch", suite.tag, f"https://github.com/{suite.repository}", str(folder)], check=True)
+        processes.run(["git", "clone", "--quiet", "--depth", "1", "--branch", suite.tag, f"https://github.com/{suite.repository}", str(folder)], check=True)
     return folder
 
 
@@ -80,16 +80,15 @@ def run(python: str, suite: Suite, folder: Path, only: list[str] | None, limit: 
                 command.append(f"--only={names}")
             for test in outcomes.tests if only is None else ():
                 command += ["--deselect", test]
-            process = subprocess.Popen(
-                command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+            process = processes.popen(
+                command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             )  # fmt: skip
             timed_out = False
             try:
                 outcomes.output, _ = process.communicate(timeout=max(left, 1))
             except subprocess.TimeoutExpired:
                 timed_out = True
-                os.killpg(process.pid, signal.SIGKILL)
-                outcomes.output, _ = process.communicate()
+                outcomes.output, _ = processes.end(process)
             outcomes.tests = read(file)
             begun = [test for test, found in outcomes.tests.items() if found["outcome"] == "begun"]
             if timed_out:
@@ -214,7 +213,7 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"    slow: {test}: {mine:.1f} s, PyTorch {others:.1f} s")
     if options.out is not None:
         page = Path(options.out)
-        done = subprocess.run([options.flambeau, "-c", compare.VERSIONS], capture_output=True, text=True, check=True)
+        done = processes.run([options.flambeau, "-c", compare.VERSIONS], capture_output=True, text=True, check=True)
         results = []
         for suite in SUITES:
             if (kept / f"{suite.name}.json").exists():

@@ -21,6 +21,7 @@ from tests.engine import random_programs
 from tests.engine.command import main
 from tests.engine.random_programs import Event, Machine, run
 from tests.engine.test_whole_programs import program_of, unlike
+from tests.threads import Thread, join
 
 THREADS = 3
 _running: list[Machine] = []  # machines of all threads: the latest of them
@@ -65,7 +66,7 @@ def looked_at(seed: int) -> Iterator[None]:
         Garbage(chance)
         ended.wait(0.002)
 
-    threads = [threading.Thread(target=keep_looking, args=(act, random.Random(seed + i))) for i, act in enumerate((_look, litter))]
+    threads = [Thread(target=keep_looking, args=(act, random.Random(seed + i))) for i, act in enumerate((_look, litter))]
     interval, threshold = sys.getswitchinterval(), gc.get_threshold()
     sys.setswitchinterval(1e-4)
     gc.set_threshold(200, 5, 5)
@@ -75,8 +76,7 @@ def looked_at(seed: int) -> Iterator[None]:
         yield
     finally:
         ended.set()
-        for thread in threads:
-            thread.join()
+        join(*threads)
         sys.setswitchinterval(interval)
         gc.set_threshold(*threshold)
 
@@ -102,13 +102,12 @@ def differences(seeds: Sequence[int]) -> list[str]:
             if difference:
                 found.append(f"seed {seed}: {difference}")
 
-    threads = [threading.Thread(target=work, args=(seeds[i::THREADS],)) for i in range(THREADS)]
+    threads = [Thread(target=work, args=(seeds[i::THREADS],)) for i in range(THREADS)]
     try:
         with looked_at(seeds[0]):
             for thread in threads:
                 thread.start()
-            for thread in threads:
-                thread.join()
+            join(*threads)
     finally:
         random_programs.Machine = machine  # type: ignore[misc]
         _running.clear()

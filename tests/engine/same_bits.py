@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-import subprocess
 import sys
 
 import flambeau
 from flambeau.cli.fresh_programs import PROGRAMS
+from tests import processes
 
 SETTINGS: dict[str, dict[str, str]] = {
     "as ever": {}, "in pieces": {"FLAMBEAU_TIER": "0"}, "as a whole": {"FLAMBEAU_TIER": "1"}, "without classes": {"FLAMBEAU_CLASSES": "0"},
@@ -35,7 +35,7 @@ def main() -> int:
     lines: dict[str, list[str]] = {}
     for setting, environment in SETTINGS.items():
         own = {k: v for k, v in os.environ.items() if k not in ("FLAMBEAU_TIER", "FLAMBEAU_CLASSES", "FLAMBEAU_NUM_THREADS")}
-        done = subprocess.run([sys.executable, "-m", __spec__.name, "results"], env=own | environment, capture_output=True, text=True, check=True)
+        done = processes.python("-m", __spec__.name, "results", env=own | environment, check=True)
         lines[setting] = done.stdout.splitlines()
     usual, bad = lines["as ever"], []
     for setting, found in lines.items():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,6 +13,7 @@ from flambeau.statistics import counters
 from flambeau.trace import ahead, class_plans, classes
 from flambeau.trace.recorder import local
 from flambeau.trace.state import State
+from tests.threads import Thread, join
 
 pytestmark = pytest.mark.usefixtures("whole")
 
@@ -320,9 +320,9 @@ def test_an_input_is_not_followed_by_class_while_classes_are_off(monkeypatch: py
 def test_threads_that_have_ended_do_not_stand_in_the_way() -> None:
     """Beside a thread that records nothing is recorded over symbols; one that has ended, here with something pending, no longer counts."""
     kept: list[Any] = []
-    thread = threading.Thread(target=lambda: kept.append(torch.ones(3) * 2))
+    thread = Thread(target=lambda: kept.append(torch.ones(3) * 2))
     thread.start()
-    thread.join()
+    join(thread)
     before = counters.class_edges
     for n in range(5, 15):
         (torch.ones(n, 17).exp() + 1).sum().item()
@@ -338,9 +338,9 @@ def test_another_thread_reads_what_is_pending_while_its_path_is_recorded_over_sy
 
     def looked_at(tr: Any, model: Any, sizes: Any, function: Any, *args: Any) -> Any:
         def and_look(*args: Any) -> Any:
-            thread = threading.Thread(target=lambda: seen.extend((t.tolist(), [2 * i + 1.0 for i in range(len(t))]) for t in pending))
+            thread = Thread(target=lambda: seen.extend((t.tolist(), [2 * i + 1.0 for i in range(len(t))]) for t in pending))
             thread.start()
-            thread.join()
+            join(thread)
             return function(*args)
 
         return over_symbols(tr, model, sizes, and_look, *args)

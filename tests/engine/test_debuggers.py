@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
@@ -15,6 +14,7 @@ import pytest
 
 import flambeau as torch
 from flambeau import nn
+from tests import processes
 
 _PROGRAM = """
 import flambeau as torch
@@ -114,10 +114,10 @@ def test_a_training_loop_under_line_events(look: Callable[[Any], Any], size: int
 def test_pdb_steps_through_operations(tmp_path: Path, command: str) -> None:
     path = tmp_path / "program.py"
     path.write_text(_PROGRAM)
-    plain = subprocess.run([sys.executable, str(path)], capture_output=True, text=True)
+    plain = processes.python(str(path))
     commands = f"{command}\n" * 120 + "continue\n"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    stepped = subprocess.run([sys.executable, "-m", "pdb", str(path)], input=commands, env=environment, capture_output=True, text=True)
+    stepped = processes.python("-m", "pdb", str(path), input=commands, env=environment)
     assert plain.stdout.strip() and plain.stdout.strip() in stepped.stdout, stepped.stdout[-2000:] + stepped.stderr[-500:]
 
 
@@ -156,5 +156,5 @@ def test_functions_are_built_by_name_although_a_debugger_adds_names() -> None:
         sys.settrace(None)
         print(y.tolist())
     """)
-    done = subprocess.run([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}, capture_output=True, text=True)
+    done = processes.python("-c", code, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)})
     assert done.stdout.startswith("[0.88"), done.stderr

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
+
+from tests import processes
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -24,6 +24,6 @@ print([r() is not None for r in held])
 
 
 def test_what_native_code_uses_outlives_its_module() -> None:
-    done = subprocess.run([sys.executable, "-c", CLEARED], capture_output=True, text=True, timeout=100, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    done = processes.python("-c", CLEARED, timeout=100, env={**os.environ, "PYTHONPATH": str(ROOT)})
     assert done.returncode == 0, done.stderr
     assert "True" in done.stdout and "False" not in done.stdout, done.stdout

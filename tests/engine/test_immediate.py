@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy
 import pytest
 
 import flambeau as fb
+from tests.threads import Thread, join
 
 
 def immediate(function: Callable[[], Any], times: int = 12) -> int:
@@ -176,11 +176,10 @@ def test_threads_learn_for_themselves() -> None:
             if got != 3:
                 wrong.append(got)
 
-    threads = [threading.Thread(target=work) for _ in range(3)]
+    threads = [Thread(target=work) for _ in range(3)]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join()
+    join(*threads)
     assert not wrong
 
 

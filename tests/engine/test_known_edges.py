@@ -8,9 +8,7 @@ import gc
 import math
 import os
 import pickle
-import subprocess
 import sys
-import threading
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -22,7 +20,9 @@ from flambeau.ops import wrapper
 from flambeau.runtime import memory, native_calls
 from flambeau.trace import evaluate, known_edge
 from flambeau.trace.recorder import local
+from tests import processes
 from tests.engine.python_only import python_only
+from tests.threads import Thread, join
 
 pytestmark = [pytest.mark.usefixtures("whole"), pytest.mark.skipif(not native_calls.available(), reason="no CPython whose objects are known")]
 
@@ -142,12 +142,11 @@ def test_another_thread_has_its_own_trace() -> None:
     expected = run()
     results: list[Any] = []
     pending = (a * 3) + a
-    threads = [threading.Thread(target=lambda: results.append([run() for _ in range(50)])) for _ in range(3)]
+    threads = [Thread(target=lambda: results.append([run() for _ in range(50)])) for _ in range(3)]
     for thread in threads:
         thread.start()
     mine = [run() for _ in range(50)]
-    for thread in threads:
-        thread.join()
+    join(*threads)
     assert mine == [expected] * 50 and results == [mine] * 3
     assert pending.tolist() == [4.0] * 4
 
@@ -321,11 +320,6 @@ print(wrapper._equip is not None)
 
 
 def test_without_native_calls_all_is_the_same() -> None:
-    found = [
-        subprocess.run(
-            [sys.executable, "-c", _PROGRAM], env=os.environ | {"FLAMBEAU_NATIVE_CALLS": wanted}, capture_output=True, text=True, check=True
-        ).stdout.splitlines()
-        for wanted in ("1", "0")
-    ]
+    found = [processes.python("-c", _PROGRAM, env=os.environ | {"FLAMBEAU_NATIVE_CALLS": wanted}, check=True).stdout.splitlines() for wanted in ("1", "0")]
     assert found[0][:-1] == found[1][:-1] and len(found[0]) == 17
     assert [lines[-1] for lines in found] == ["True", "False"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 import flambeau as torch
 from flambeau.trace import evaluate, liveness
 from flambeau.trace.recorder import bare
+from tests import processes
 
 pytestmark = pytest.mark.usefixtures("whole")
 
@@ -64,5 +64,5 @@ def test_the_engine_by_weak_references() -> None:
     """A few of the engine's own tests in a process that does not use reference counts."""
     environment = os.environ | {"FLAMBEAU_REFERENCE_COUNTS": "0"}
     files = [str(Path(__file__).with_name(name)) for name in ("test_numpy_memory.py", "test_shared_inputs.py", "test_pieces.py")]
-    done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files], env=environment, capture_output=True, text=True)
+    done = processes.python("-m", "pytest", "-q", "-p", "no:cacheprovider", *files, env=environment)
     assert done.returncode == 0, done.stdout[-3000:]

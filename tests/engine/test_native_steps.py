@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import gc
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -21,6 +20,7 @@ from flambeau.statistics import counters
 from flambeau.trace import immediate, mutation, recorder
 from flambeau.trace.recorder import local
 from tests.engine.python_only import python_only
+from tests.threads import Thread, join
 
 pytestmark = [pytest.mark.usefixtures("whole"), pytest.mark.skipif(not native_calls.available(), reason="no CPython whose objects are known")]
 
@@ -298,11 +298,10 @@ def test_buffers_are_given_back_by_other_threads() -> None:
             held.pop()
             make()
 
-    threads = [threading.Thread(target=drop) for _ in range(3)]
+    threads = [Thread(target=drop) for _ in range(3)]
     for t in threads:
         t.start()
-    for t in threads:
-        t.join()
+    join(*threads)
     assert len(home) >= free + 50 and len({block[0] for block in home}) == len(home)
 
 

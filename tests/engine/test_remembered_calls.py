@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -16,6 +15,7 @@ from flambeau.statistics import counters
 from flambeau.trace import recorder
 from flambeau.trace.recorder import local
 from tests.engine.python_only import python_only
+from tests.threads import Thread, join
 
 pytestmark = [pytest.mark.usefixtures("whole"), pytest.mark.skipif(not native_calls.available(), reason="no CPython whose objects are known")]
 
@@ -208,12 +208,11 @@ def test_other_threads_are_not_mixed_up() -> None:
             if t[:, 1:3].sum(1).tolist() != [3.0 * k, 11.0 * k, 19.0 * k] or t.chunk(2, 1)[0].tolist()[0] != [0.0, float(k)]:
                 failed.append(k)
 
-    threads = [threading.Thread(target=work, args=(k,)) for k in (1, 2, 3)]
+    threads = [Thread(target=work, args=(k,)) for k in (1, 2, 3)]
     for thread in threads:
         thread.start()
     work(4)
-    for thread in threads:
-        thread.join()
+    join(*threads)
     assert not failed
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import queue
-import subprocess
 import sys
-import threading
 from typing import Any
 
 import numpy as np
@@ -14,6 +12,8 @@ import pytest
 import flambeau as ft
 from flambeau.runtime import buffers
 from flambeau.trace import evaluate
+from tests import processes
+from tests.threads import Thread, join
 
 pytestmark = pytest.mark.usefixtures("whole")
 
@@ -44,7 +44,7 @@ print(sizes[2000] - sizes[50], sizes[2000] - sizes[1000])
 @pytest.mark.parametrize("look", [0, 1, 7])
 def test_training_leaves_the_resident_size_flat(look: int) -> None:
     """2,000 steps with a changing number in the loss, which is never looked at, always, or sometimes."""
-    out = subprocess.run([sys.executable, "-c", TRAINING.replace("LOOK", str(look))], capture_output=True, text=True, check=True).stdout
+    out = processes.python("-c", TRAINING.replace("LOOK", str(look)), check=True).stdout
     since_50, since_1000 = map(int, out.split())
     assert since_50 < 8 << 20 and since_1000 < 2 << 20, (since_50, since_1000)
 
@@ -77,9 +77,9 @@ def test_the_plans_of_a_process_share_one_arena() -> None:
 def in_thread(call: Any) -> Any:
     """The result of a call in another thread."""
     box: list[Any] = []
-    thread = threading.Thread(target=lambda: box.append(call()))
+    thread = Thread(target=lambda: box.append(call()))
     thread.start()
-    thread.join()
+    join(thread)
     return box[0]
 
 
@@ -102,21 +102,21 @@ def test_batches_through_a_queue() -> None:
 
     def produce() -> None:
         for i in range(0, 16, 2):
-            batches.put(data[i : i + 2] / 64 + 0.5)
-        batches.put(None)
+            batches.put(data[i : i + 2] / 64 + 0.5, timeout=60)
+        batches.put(None, timeout=60)
 
-    producer = threading.Thread(target=produce)
+    producer = Thread(target=produce)
     producer.start()
     weight = ft.zeros(4, requires_grad=True)
     seen = []
-    while (batch := batches.get()) is not None:
+    while (batch := batches.get(timeout=60)) is not None:
         loss = (batch @ weight - 1).square().mean()
         (gradient,) = ft.autograd.grad(loss, weight)
         assert gradient is not None
         with ft.no_grad():
             weight -= 0.1 * gradient
         seen.append(batch.sum())
-    producer.join()
+    join(producer)
     expected = np.zeros(4, np.float64)
     for i in range(0, 16, 2):
         rows = np.arange(64.0).reshape(16, 4)[i : i + 2] / 64 + 0.5
@@ -142,11 +142,10 @@ def test_threads_at_once() -> None:
     def run(seed: int) -> None:
         found[seed] = program(seed)
 
-    threads = [threading.Thread(target=run, args=(seed,)) for seed in range(4)]
+    threads = [Thread(target=run, args=(seed,)) for seed in range(4)]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join()
+    join(*threads)
     assert [found[seed] for seed in range(4)] == alone
 
 
@@ -180,7 +179,7 @@ print(digest.hexdigest())
 
 
 def test_same_bits_on_one_and_two_threads() -> None:
-    runs = [subprocess.run([sys.executable, "-c", SAME_BITS, n], capture_output=True, text=True, check=True).stdout for n in ("1", "2")]
+    runs = [processes.python("-c", SAME_BITS, n, check=True).stdout for n in ("1", "2")]
     assert runs[0] == runs[1]
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import random
 import sys
-import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import flambeau as ft
+from tests.threads import Thread, join
 
 
 @pytest.fixture
@@ -24,12 +24,11 @@ def often() -> object:
 
 def at_once(work: Callable[[int], None], mine: Callable[[], Any] = lambda: None) -> Any:
     """`work(0)` to `work(3)` in threads of their own, and `mine()` in this one, whose result it is."""
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    threads = [Thread(target=work, args=(i,)) for i in range(4)]
     for thread in threads:
         thread.start()
     result = mine()
-    for thread in threads:
-        thread.join()
+    join(*threads)
     return result
 
 
@@ -101,9 +100,9 @@ def test_a_tensor_that_is_taken_while_its_gradient_is_recorded(monkeypatch: pyte
         (z * w + x).tolist()
 
     def taken(self: Any, *args: Any) -> Any:
-        thread = threading.Thread(target=take)
+        thread = Thread(target=take)
         thread.start()
-        thread.join()
+        join(thread)
         stages.append(args)
         return recorded(self, *args)
 
@@ -115,9 +114,9 @@ def test_a_tensor_that_is_taken_while_its_gradient_is_recorded(monkeypatch: pyte
 
 def _in_a_thread(work: Callable[[], Any]) -> Any:
     found: list[Any] = []
-    thread = threading.Thread(target=lambda: found.append(work()))
+    thread = Thread(target=lambda: found.append(work()))
     thread.start()
-    thread.join()
+    join(thread)
     return found[0] if found else None
 
 

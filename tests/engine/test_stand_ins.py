@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,6 +11,7 @@ import flambeau as ft
 from flambeau.trace import elsewhere, stand_ins
 from flambeau.trace.evaluate import end_traces_of_dead_threads
 from flambeau.trace.tiers import MODE, PIECES, WHOLE
+from tests.threads import Thread, join
 
 Maker = Callable[[Any], Any]
 PENDING: dict[str, Maker] = {  # what the thread has pending, made of a leaf of six elements
@@ -70,9 +70,9 @@ def _call(meanwhile: Callable[[], None]) -> Maker:
 
 
 def _in_a_thread(function: Callable[[], None]) -> None:
-    thread = threading.Thread(target=function)
+    thread = Thread(target=function)
     thread.start()
-    thread.join()
+    join(thread)
 
 
 def _scene(pending: str, use: str, after: str, apart: bool) -> list[Any]:

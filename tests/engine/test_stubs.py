@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import flambeau as ft
 from flambeau.ops import instrument
 from tests.engine.interrupts import tracing
+from tests.threads import beside
 
 
 class _Counts(ft.overrides.TorchFunctionMode):
@@ -135,22 +136,17 @@ def test_a_mode_is_entered_within_itself() -> None:
 
 def test_threads_that_begin_and_end_modes() -> None:
     """A thread that ends its block takes no stub from another's."""
-    plain, wrong, stop = _plain_codes(), [], threading.Event()
+    plain, wrong = _plain_codes(), []
 
-    def enter_and_leave() -> None:
-        while not stop.is_set():
+    def enter_and_leave(ended: threading.Event) -> None:
+        while not ended.is_set():
             if _seen() != SEEN:
                 wrong.append("a mode")
 
-    threads = [threading.Thread(target=enter_and_leave) for _ in range(2)]
-    for t in threads:
-        t.start()
-    for _ in range(10):
-        if _exported() != EXPORTED:
-            wrong.append("an export")
-    stop.set()
-    for t in threads:
-        t.join()
+    with beside(enter_and_leave, enter_and_leave):
+        for _ in range(10):
+            if _exported() != EXPORTED:
+                wrong.append("an export")
     assert not wrong and _plain_codes() == plain
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,6 +15,7 @@ from flambeau.cli.fresh_programs import PROGRAMS as FRESH
 from flambeau.statistics import counters
 from flambeau.trace import tiers
 from flambeau.trace.recorder import local
+from tests import processes
 from tests.engine.test_classes import PROGRAMS, bits
 
 F = torch.nn.functional
@@ -348,7 +347,7 @@ def test_the_switch() -> None:
     code = "import flambeau as t; x = t.ones(3) * 2 + 1; x.exp().tolist(); from flambeau.statistics import counters; print(counters.pieces)"
     found = []
     for tier in (tiers.PIECES, tiers.WHOLE):
-        done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "FLAMBEAU_TIER": tier}, capture_output=True, text=True, check=True)
+        done = processes.python("-c", code, env={**os.environ, "FLAMBEAU_TIER": tier}, check=True)
         found.append(int(done.stdout))
     assert found[0] >= 3
     assert found[1] == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ import flambeau as ft
 from flambeau import nn
 from flambeau.trace.place import is_ours
 from flambeau.tracebacks import FULL
+from tests import processes
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def test_what_nobody_catches(mode: str) -> None:
         "t = threading.Thread(target=run)\nt.start()\nt.join()\nrun()\n"
     )
     env = {**os.environ, "FLAMBEAU_TRACEBACK": mode, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, env=env)
+    done = processes.python("-c", text, env=env)
     assert done.returncode == 1
     assert done.stderr.count("index 9 is out of bounds") == 2
     assert ("nn/functional/linear.py" in done.stderr) == (mode == "full"), done.stderr

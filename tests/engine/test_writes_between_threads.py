@@ -6,7 +6,6 @@ Nothing here happens at once: the threads take turns, so whatever differs, diffe
 from __future__ import annotations
 
 import gc
-import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -19,6 +18,7 @@ from flambeau.trace.recorder import local
 from flambeau.trace.tiers import MODE, WHOLE
 from flambeau.trace.traces import SHARED
 from tests.engine.programs_by_turns import difference
+from tests.threads import Thread, join
 
 
 @pytest.fixture(autouse=True)
@@ -140,9 +140,9 @@ def test_what_finalizers_have_interrupted_is_not_taken() -> None:
 
             def __del__(self, y: Any = y, z: Any = z, seen: list[Any] = seen) -> None:
                 seen.append((y + 1).tolist())
-                other = threading.Thread(target=lambda: seen.append(z.tolist()))
+                other = Thread(target=lambda: seen.append(z.tolist()))
                 other.start()
-                other.join()
+                join(other)
 
         Garbage()
         gc.collect()

@@ -14,6 +14,7 @@ import pytest
 
 import flambeau
 from flambeau.ops.signatures import overloads, problem
+from tests import processes
 from tests.errors.calls import STRUCTURE, WRONG, table, wrong_calls
 from tests.errors.outcome import outcome, unlike
 from tests.errors.sweep import Choice, differences, gathered
@@ -145,11 +146,9 @@ def test_keywords_that_are_nearly_right() -> None:
 
 def test_keywords_that_are_nearly_right_and_that_python_refuses() -> None:
     """Functions take no unknown keywords, which would cost every call; what is meant is said where the error is shown."""
-    import subprocess
-    import sys
 
     program = "import flambeau as f; f.nn.functional.relu(f.ones(2), inplce=True)"
-    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False).stderr
+    said = processes.python("-c", program).stderr
     assert "unexpected keyword argument 'inplce'. Did you mean inplace?" in said
 
 

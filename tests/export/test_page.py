@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests import processes
 
 ROOT = Path(__file__).parents[2]
 
@@ -21,7 +21,7 @@ def test_programs_of_the_page(tmp_path: Path) -> None:
     for name, code, command in (("make", make, ours), ("read", with_pytorch, []), ("again", without, ours), ("fewer", fewer, ours)):
         program = tmp_path / f"{name}.py"
         program.write_text(code)
-        done = subprocess.run([sys.executable, *command, str(program)], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+        done = processes.python(*command, str(program), cwd=tmp_path, env=environment, timeout=300)
         assert done.returncode == 0, done.stderr
         if name == "fewer":
             assert done.stdout.strip() == code.strip().split("\n")[-1].removeprefix("# ")

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
-import threading
 import time
 
 import pytest
 
 import flambeau
 import flambeau.multiprocessing as mp
+from tests import processes
 from tests.nn.oracle import torch
+from tests.threads import Thread, join
 
 
 def test_names():
@@ -77,8 +76,8 @@ def square(x):
 
 def test_pool_and_pipes():
     with mp.Pool(2) as pool:
-        assert [t.tolist() for t in pool.map(square, [flambeau.full((2,), float(i)) for i in range(4)])] == [[i * i] * 2 for i in range(4)]
-        assert pool.apply(square, (flambeau.tensor(3),)).item() == 9
+        assert [t.tolist() for t in pool.map_async(square, [flambeau.full((2,), float(i)) for i in range(4)]).get(60)] == [[i * i] * 2 for i in range(4)]
+        assert pool.apply_async(square, (flambeau.tensor(3),)).get(60).item() == 9
     here, there = mp.Pipe()
     t = flambeau.ones(3)
     here.send(t)
@@ -86,9 +85,9 @@ def test_pool_and_pipes():
     got.add_(1)
     assert t.tolist() == [2.0] * 3  # sent by the main thread: shared in place
     other = flambeau.ones(3)
-    thread = threading.Thread(target=here.send, args=(other,))
+    thread = Thread(target=here.send, args=(other,))
     thread.start()
-    thread.join()
+    join(thread)
     there.recv().add_(1)
     assert other.tolist() == [1.0] * 3 and not other.is_shared()  # by another thread: a copy
 
@@ -146,7 +145,7 @@ def test_failures_are_reported(how, kind, text):
         mp.start_processes(fail, (how,), nprocs=2, start_method="fork")
     assert error.value.error_index == 1 and error.value.error_pid > 0 and time.monotonic() - started < 20
     context = mp.start_processes(square, nprocs=2, join=False, start_method="fork")
-    assert len(context.pids()) == 2 and (context.join() or context.join())
+    assert len(context.pids()) == 2 and (context.join(60) or context.join(60))
 
 
 _SCRIPT = """
@@ -177,5 +176,5 @@ if __name__ == "__main__":
 
 def test_spawn_under_flambeau_run(tmp_path):
     (tmp_path / "script.py").write_text(_SCRIPT)
-    done = subprocess.run([sys.executable, "-m", "flambeau", "run", str(tmp_path / "script.py")], capture_output=True, text=True, timeout=100, check=False)
+    done = processes.python("-m", "flambeau", "run", str(tmp_path / "script.py"), timeout=100)
     assert done.stdout.splitlines() == ["[1.0, 2.0] [] True", "[[[0], [1]], [[4], [9]]]"], done.stderr

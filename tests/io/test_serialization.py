@@ -20,6 +20,7 @@ import warnings
 import pytest
 
 import flambeau
+from tests import processes
 from tests.nn.oracle import torch
 
 
@@ -286,10 +287,10 @@ def test_a_killed_save_leaves_a_whole_file(tmp_path):
     """Whatever moment the process dies at, the file under the path is one of those that were saved."""
     path = tmp_path / "w.pt"
     for delay in (0.01, 0.04, 0.09):
-        process = subprocess.Popen([sys.executable, "-c", _SAVER, str(path)], stdout=subprocess.PIPE, text=True)
-        assert process.stdout.readline() == "ready\n"
+        process = processes.popen([sys.executable, "-c", _SAVER, str(path)], stdout=subprocess.PIPE, text=True)
+        assert processes.line_of(process) == "ready\n"
         time.sleep(delay)
         process.send_signal(signal.SIGKILL)
-        process.wait()
+        process.wait(20)
         t = torch.load(path, weights_only=True)
         assert t.numel() == 4_000_000 and t.min() == t.max() >= 1

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import copy
 import pickle
-import subprocess
-import sys
 import warnings
 
 import pytest
 
 import flambeau
+from tests import processes
 from tests.nn.oracle import torch
 
 BOTH = (flambeau, torch)
@@ -198,10 +197,7 @@ def test_plain_pickles_of_pytorch_under_flambeau_run(tmp_path):
     with open(tmp_path / "p.pkl", "wb") as file:
         pickle.dump((torch.arange(6.0).view(2, 3).t(), torch.nn.Parameter(torch.ones(2)), attributed, module), file)
     (tmp_path / "reader.py").write_text(_READER)
-    done = subprocess.run(
-        [sys.executable, "-W", "error::UserWarning", "-m", "flambeau", "run", str(tmp_path / "reader.py"), str(tmp_path / "p.pkl")],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+    done = processes.python("-W", "error::UserWarning", "-m", "flambeau", "run", str(tmp_path / "reader.py"), str(tmp_path / "p.pkl"), timeout=60)  # fmt: skip
     assert done.stdout.splitlines() == [
         "[[0.0, 3.0], [1.0, 4.0], [2.0, 5.0]] (1, 3) [1.0, 1.0] True x True", "8 [(3, 2), (2,)]"
     ], done.stderr  # fmt: skip

@@ -14,6 +14,7 @@ import pytest
 
 import flambeau as torch
 from flambeau.runtime import whole_files
+from tests import processes
 
 _SAVER = """
 import sys, time
@@ -28,8 +29,8 @@ with whole_files.replacing(sys.argv[1]) as file:
 
 def _writer(path: Path) -> subprocess.Popen[str]:
     """A process in the middle of writing the file."""
-    process = subprocess.Popen([sys.executable, "-c", _SAVER, str(path)], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None and process.stdout.readline() == "saving\n"
+    process = processes.popen([sys.executable, "-c", _SAVER, str(path)], stdout=subprocess.PIPE, text=True)
+    assert processes.line_of(process) == "saving\n"
     return process
 
 
@@ -38,13 +39,13 @@ def test_a_killed_save_leaves_no_litter_once_the_next_one_has_been(tmp_path: Pat
     torch.save(torch.ones(3), path)
     killed, alive = _writer(path), _writer(path)
     killed.send_signal(signal.SIGKILL)
-    killed.wait()
+    killed.wait(20)
     assert len(list(tmp_path.iterdir())) == 3 and torch.load(path).tolist() == [1, 1, 1]
     torch.save(torch.zeros(3), path)
     assert len(list(tmp_path.iterdir())) == 2, "the file, and what the living process is writing"
     assert torch.load(path).tolist() == [0, 0, 0]
     alive.kill()
-    alive.wait()
+    alive.wait(20)
     torch.save(torch.zeros(2), path)
     assert [p.name for p in tmp_path.iterdir()] == ["model.pt"]
 
@@ -52,7 +53,7 @@ def test_a_killed_save_leaves_no_litter_once_the_next_one_has_been(tmp_path: Pat
 def test_litter_of_other_files_stays(tmp_path: Path) -> None:
     killed = _writer(tmp_path / "other.pt")
     killed.kill()
-    killed.wait()
+    killed.wait(20)
     torch.save(torch.ones(1), tmp_path / "model.pt")
     assert len(list(tmp_path.iterdir())) == 2
 
@@ -92,9 +93,9 @@ def test_many_writers_at_once(tmp_path: Path) -> None:
         " with whole_files.replacing(sys.argv[1]) as f: f.write(sys.argv[2].encode() * 1000)"
     )
     started = time.time()
-    processes = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "f"), name]) for name in "ab"]
-    while any(p.poll() is None for p in processes) and time.time() < started + 60:
+    writers = [processes.popen([sys.executable, "-c", code, str(tmp_path / "f"), name]) for name in "ab"]
+    while any(p.poll() is None for p in writers) and time.time() < started + 60:
         if (tmp_path / "f").exists():
             content = (tmp_path / "f").read_bytes()
             assert len(content) == 1000 and len(set(content)) == 1
-    assert [p.wait() for p in processes] == [0, 0] and len(list(tmp_path.iterdir())) == 1
+    assert [p.wait(20) for p in writers] == [0, 0] and len(list(tmp_path.iterdir())) == 1

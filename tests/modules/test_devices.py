@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import inspect
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import flambeau as ft
+from tests import processes
 
 torch = pytest.importorskip("torch")
 
@@ -173,7 +172,7 @@ print("done")
 def test_every_module_under_its_torch_name(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(SCRIPT)
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
-    done = subprocess.run([sys.executable, "-m", "flambeau", "run", "script.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    done = processes.python("-m", "flambeau", "run", "script.py", cwd=tmp_path, env=environment, timeout=300)
     assert done.returncode == 0 and done.stdout.strip() == "done", done.stderr
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import os
 from pathlib import Path
 
 import pytest
 
 import flambeau
+from tests import processes
 from tests.nn.oracle import torch
 
 CALLS = {
@@ -37,9 +37,18 @@ def test_calls_are_recorded_as_pytorchs(name: str) -> None:
     assert recorded(flambeau, CALLS[name]) == recorded(torch, CALLS[name])
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_the_first_call_of_a_process_is_recorded() -> None:
     """Stubs are there from the first proxy on: nothing that ran before has put them there."""
-    code = "import flambeau; from tests.modules import test_fx_proxies as t\nimport sys; print(t.recorded(flambeau, t.CALLS[sys.argv[1]])[0][1])"
-    for name in ("broadcast_tensors", "cat", "einsum", "atleast_2d"):
-        done = subprocess.run([sys.executable, "-c", code, name], capture_output=True, text=True, cwd=Path(__file__).parents[2])
-        assert done.stdout.strip() == name, done.stderr
+    names = ["broadcast_tensors", "cat", "einsum", "atleast_2d"]
+    code = (  # each name's first call is in a child of its own
+        "import os, sys, flambeau\n"
+        "from tests.modules import test_fx_proxies as t\n"
+        "for name in sys.argv[1:]:\n"
+        "    if (child := os.fork()) == 0:\n"
+        "        print(t.recorded(flambeau, t.CALLS[name])[0][1], flush=True)\n"
+        "        os._exit(0)\n"
+        "    os.waitpid(child, 0)\n"
+    )
+    done = processes.python("-c", code, *names, cwd=Path(__file__).parents[2])
+    assert done.stdout.split() == names, done.stderr

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import subprocess
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +14,7 @@ import flambeau.nn.functional as F
 from flambeau import overrides
 from flambeau._C import DisableTorchFunctionSubclass
 from flambeau.ops import instrument
+from tests import processes
 
 torch = pytest.importorskip("torch")
 
@@ -155,7 +155,7 @@ def test_names_do_not_depend_on_what_was_looked_up() -> None:
         "print([overrides.resolve_name(f) for f in (ft.softmax, ft.nn.functional.softmax)])"
     )
     for arguments in ([], ["first"]):
-        done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=True)
+        done = processes.python("-c", program, *arguments, check=True)
         assert done.stdout.strip() == "['torch.softmax', 'torch.nn.functional.softmax']"
 
 
@@ -206,8 +206,6 @@ def test_public_functions_of_overrides() -> None:
 
 def test_plain_calls_have_no_stub() -> None:
     """A fresh process: no function asks before somebody wants to be asked, and an operation never does."""
-    import subprocess
-    import sys
 
     code = (
         "import flambeau as t, flambeau.nn.functional as F\n"
@@ -216,7 +214,7 @@ def test_plain_calls_have_no_stub() -> None:
         "class T(t.Tensor):\n    pass\n"
         "assert instrument._entries and not any(hasattr(f, 'operation') for f in instrument._entries)\n"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    processes.run([sys.executable, "-c", code], check=True)
 
 
 def test_what_was_plain_when_it_was_called_is_plain_when_it_is_done_again():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +10,7 @@ import pytest
 
 import flambeau
 from flambeau import foreign
+from tests import processes
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
@@ -93,4 +93,4 @@ def test_our_own_objects_are_not_foreign() -> None:
 
 def test_pytorch_is_never_imported() -> None:
     program = "import sys, flambeau, flambeau.nn, flambeau.optim; flambeau.ones(2) + 1; assert 'torch' not in sys.modules"
-    subprocess.run([sys.executable, "-c", program], check=True)
+    processes.run([sys.executable, "-c", program], check=True)

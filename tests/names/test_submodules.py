@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from tests import processes
 
 # In a process of its own: a module that has been imported already replaces nothing any more.
 PROGRAM = """
@@ -28,5 +27,5 @@ for init in sorted(root.rglob("__init__.py")):
 
 
 def test_importing_a_module_replaces_no_name_of_its_package() -> None:
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
+    done = processes.python("-c", PROGRAM, check=True)
     assert done.stdout == "", done.stdout

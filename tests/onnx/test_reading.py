@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 import unittest
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ import numpy as np
 import pytest
 
 import flambeau as torch
+from tests import processes
 
 onnx = pytest.importorskip("onnx")
 helper: Any = onnx.helper
@@ -156,5 +155,5 @@ def test_run_takes_and_gives_arrays() -> None:
 
 def test_without_the_package_the_extra_is_named() -> None:
     code = "import sys; sys.modules['onnx'] = None\nimport flambeau as torch\ntorch.onnx.load('m.onnx')"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    done = processes.python("-c", code, timeout=120)
     assert "pip install 'flambeau[onnx]'" in done.stderr

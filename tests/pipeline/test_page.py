@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shlex
-import signal
 import subprocess
 import sys
 import time
@@ -15,13 +14,15 @@ from pathlib import Path
 
 import pytest
 
+from tests import processes
+
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "pipeline.md").read_text()
 
 
 def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.run([sys.executable, "-m", *words], cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+    return processes.python("-m", *words, cwd=folder, env=environment, timeout=300)
 
 
 def pipeline(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -130,20 +131,21 @@ inputs = { a = "a" }
 outputs = { b = "b", c = "c" }
 """)
     words = [sys.executable, "-m", "flambeau", "pipeline", "pipeline.toml"]
-    process = subprocess.Popen(words, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, start_new_session=True)
+    process = processes.popen(words, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    end = time.monotonic() + 120
     try:
         while not (tmp_path / "reached").exists():
-            assert process.poll() is None
+            assert process.poll() is None and time.monotonic() < end
             time.sleep(0.05)
         process.kill()  # the step's process lives on, and keeps the lock
-        process.wait()
+        process.wait(20)
         refused = pipeline(tmp_path)
         assert refused.returncode == 2 and "another run" in refused.stderr
     finally:
-        os.killpg(process.pid, signal.SIGKILL)
+        processes.end(process)
     assert not (tmp_path / "b").exists() and list(tmp_path.glob(".two.part-*"))
     while (done := pipeline(tmp_path)).returncode == 2:  # until the system has taken the lock away
-        assert "another run" in done.stderr
+        assert "another run" in done.stderr and time.monotonic() < end
     assert done.returncode == 0 and ran(done) == ["two"], done.stderr
     assert (tmp_path / "b").read_text() == "first attempt" and (tmp_path / "c" / "x").read_text() == "whole"
     assert not list(tmp_path.glob(".two.part-*"))

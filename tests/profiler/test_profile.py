@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 import flambeau as torch
 from flambeau.profiler import ProfilerActivity, profile, record_function
 from flambeau.trace import evaluate
+from tests.threads import Thread, join
 
 pytestmark = pytest.mark.usefixtures("whole")
 
@@ -142,9 +142,9 @@ def test_threads() -> None:
             torch.ones(8).cumsum(0).tolist()
 
     with profile() as prof:
-        thread = threading.Thread(target=work)
+        thread = Thread(target=work)
         thread.start()
-        thread.join()
+        join(thread)
         torch.ones(8).sum().item()
     threads = {e.thread for e in prof.events()}
     (inside,) = [e for e in prof.events() if e.name == "in thread"]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from typing import Any
 
 import pytest
 
 import flambeau as ft
 from flambeau.ops.coded import coded_linear, decoded, pack
+from tests import processes
 
 q = ft.ao.quantization
 # rows of the weight, inputs, group, bits, rows of the input
@@ -44,7 +43,7 @@ def test_products(case: Any) -> None:
 def test_products_without_dot_instructions() -> None:
     text = "from tests.quantized.test_coded import CASES, _error\nprint(max(_error(*c) for c in CASES))"
     env = {**os.environ, "FLAMBEAU_DOT_INSTRUCTIONS": "0"}
-    done = subprocess.run([sys.executable, "-c", text], env=env, capture_output=True, text=True, check=True)
+    done = processes.python("-c", text, env=env, check=True)
     assert float(done.stdout) < 1e-6
 
 

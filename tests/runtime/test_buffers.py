@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import subprocess
-import sys
-import threading
 import weakref
 
 import numpy as np
@@ -14,6 +11,8 @@ import pytest
 
 from flambeau.runtime import buffers, resources
 from flambeau.statistics import counters
+from tests import processes
+from tests.threads import Thread, join
 
 SIZES = [0, 1, 63, 64, 65, 1000, 4096, 1 << 20, (1 << 20) + 1, 3_000_000, 5 << 20, (64 << 20) + 12]
 
@@ -202,11 +201,10 @@ def test_several_threads() -> None:
                 if ctypes.string_at(b.address, 8) != bytes([number]) * 8:
                     failures.append(repr(b))
 
-    group = [threading.Thread(target=work, args=(i,)) for i in range(1, 5)]
+    group = [Thread(target=work, args=(i,)) for i in range(1, 5)]
     for thread in group:
         thread.start()
-    for thread in group:
-        thread.join()
+    join(*group)
     assert not failures
 
 
@@ -219,7 +217,7 @@ def test_buffers_that_die_at_exit_are_quiet() -> None:
         "sys.held = [allocate(100), allocate(4 << 20), Late()]\n"
         "late = Late()\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = processes.python("-c", code, timeout=60)
     assert done.returncode == 0 and done.stderr == "", done.stderr
 
 

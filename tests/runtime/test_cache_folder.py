@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import stat
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 
 import pytest
 
 from flambeau.runtime import object_cache
+from tests import processes
 
 _PROGRAM = "import flambeau as torch; print((torch.arange(3.) * 2).tolist())"
 
@@ -74,7 +73,7 @@ def test_what_is_no_folder_is_refused(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_nothing_depends_on_the_working_directory(tmp_path: Path, settings: dict[str, str]) -> None:
     environment = {k: v for k, v in os.environ.items() if k not in ("FLAMBEAU_CACHE_DIR", "XDG_CACHE_HOME")} | settings
     root = str(Path(__file__).parents[2])
-    done = subprocess.run([sys.executable, "-c", _PROGRAM], cwd=tmp_path, env=environment | {"PYTHONPATH": root}, capture_output=True, text=True)
+    done = processes.python("-c", _PROGRAM, cwd=tmp_path, env=environment | {"PYTHONPATH": root})
     assert done.stdout == "[0.0, 2.0, 4.0]\n" and list(tmp_path.iterdir()) == [], done.stderr
     assert done.stderr.count("relative to the working directory") == 1 or settings.get("HOME") == ""
 
@@ -85,10 +84,10 @@ def test_entries_are_found_by_content_not_by_time(tmp_path: Path) -> None:
     version = "from flambeau.runtime import object_cache; print(object_cache.version())"
 
     def version_of(root: Path) -> str:
-        return subprocess.run([sys.executable, "-c", version], cwd=root, env=os.environ | {"PYTHONPATH": str(root)}, capture_output=True, text=True).stdout
+        return processes.python("-c", version, cwd=root, env=os.environ | {"PYTHONPATH": str(root)}).stdout
 
     copy = tmp_path / "flambeau"
-    subprocess.run(["cp", "-r", str(package), str(copy)], check=True)  # with the times of now
+    processes.run(["cp", "-r", str(package), str(copy)], check=True)  # with the times of now
     assert version_of(tmp_path) == version_of(package.parent) != ""
     with open(copy / "compiler" / "fuse.py", "a") as file:
         file.write("# another generator\n")

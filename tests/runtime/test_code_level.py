@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 
 import pytest
 
 from flambeau.runtime import target
+from tests import processes
 
 PROGRAM = """
 import hashlib
@@ -31,7 +30,7 @@ print(digest.hexdigest())
 
 def bits(level: str) -> str:
     environment = {**os.environ, "FLAMBEAU_CODE_LEVEL": level, "FLAMBEAU_COMPILE_PROCESSES": "1"}
-    done = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=True, timeout=300)
+    done = processes.python("-c", PROGRAM, env=environment, check=True, timeout=300)
     return done.stdout
 
 

@@ -6,7 +6,6 @@ import ctypes
 import os
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,9 @@ import pytest
 from flambeau.compiler.emit.builder import Builder
 from flambeau.runtime import jit, object_cache, resources, target, twice
 from flambeau.statistics import counters
+from tests import processes
 from tests.runtime import kernels
+from tests.threads import Thread, join
 
 CALL = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 
@@ -130,9 +131,8 @@ def test_several_processes_write_at_once(cache: Path) -> None:
         "    assert [_call(a) for a in jit.functions(items)] == list(range(25))\n"
         "    jit.unload([key for key, _ in items])\n"
     )
-    group = [subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True) for _ in range(4)]
-    for process in group:
-        _, errors = process.communicate(timeout=120)
+    group = [processes.popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True) for _ in range(4)]
+    for process, (_, errors) in zip(group, processes.outputs(group, 120), strict=True):
         assert process.returncode == 0, errors
     assert len(object_cache.entries()) == 25
     assert not list(cache.rglob("*.new"))
@@ -143,11 +143,10 @@ def test_several_threads_ask_for_the_same_functions(cache: Path) -> None:
     items = [(f"threads {i}", (lambda i=i: _text(f"threads {i}", i))) for i in range(10)]
     results: list[list[int]] = []
     c = counters.kernels_compiled
-    group = [threading.Thread(target=lambda: results.append(jit.functions(items))) for _ in range(4)]
+    group = [Thread(target=lambda: results.append(jit.functions(items))) for _ in range(4)]
     for thread in group:
         thread.start()
-    for thread in group:
-        thread.join()
+    join(*group)
     assert len(results) == 4 and all(r == results[0] for r in results)
     assert counters.kernels_compiled == c + 10
 
@@ -158,7 +157,7 @@ def test_the_cache_is_used_without_emitting_in_a_second_process(cache: Path) -> 
         "address = jit.function('second', lambda: _text('second', 8))\n"
         "print(_call(address), counters.kernels_compiled, counters.kernels_from_disk)\n"
     )
-    outputs = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300).stdout.split()
+    outputs = [processes.python("-c", code, timeout=300).stdout.split()
                for _ in range(2)]  # fmt: skip
     assert outputs == [["8", "1", "0"], ["8", "0", "1"]]
 
@@ -279,5 +278,5 @@ for k in range(10):
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the flags of mmap are Linux's")
 def test_code_and_constants_stay_near_in_a_fragmented_address_space(cache: Path) -> None:
     # LLVM's older linker maps sections one by one, and aborts where they come to lie more than 2 GiB apart.
-    done = subprocess.run([sys.executable, "-c", HOLES], capture_output=True, text=True, check=False)
+    done = processes.python("-c", HOLES)
     assert done.returncode == 0, done.stderr

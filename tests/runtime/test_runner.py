@@ -6,9 +6,7 @@ import ctypes
 import itertools
 import os
 import struct
-import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 
@@ -18,7 +16,9 @@ import pytest
 from flambeau.runtime import native, runner, threads
 from flambeau.runtime.runner import Program, Relocation, Task
 from flambeau.statistics import counters
+from tests import processes
 from tests.runtime import kernels
+from tests.threads import Thread, join
 
 
 @pytest.fixture(autouse=True)
@@ -187,11 +187,10 @@ def test_several_python_threads_run_programs_at_once() -> None:
             assert own.run(()) == 0
             assert common.run((kernels.address(shared),)) == 0
 
-    group = [threading.Thread(target=work, args=(d,)) for d in data]
+    group = [Thread(target=work, args=(d,)) for d in data]
     for thread in group:
         thread.start()
-    for thread in group:
-        thread.join()
+    join(*group)
     for d in data:
         np.testing.assert_array_equal(d, 600)
     np.testing.assert_array_equal(shared, 4 * 600)
@@ -210,11 +209,10 @@ def test_a_small_program_may_be_run_by_several_threads() -> None:
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
-        group = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+        group = [Thread(target=work, args=(i,)) for i in range(4)]
         for thread in group:
             thread.start()
-        for thread in group:
-            thread.join()
+        join(*group)
     finally:
         sys.setswitchinterval(interval)
     for number, d in enumerate(data):
@@ -285,14 +283,7 @@ def test_a_forked_child_starts_its_own_team() -> None:
         finally:
             os._exit(status)
     program._lock.release()
-    deadline = time.monotonic() + 30
-    while (result := os.waitpid(child, os.WNOHANG)) == (0, 0) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    if result == (0, 0):
-        os.kill(child, 9)
-        os.waitpid(child, 0)
-        pytest.fail("the child hangs")
-    assert result[1] == 0
+    assert processes.exit_code_of_child(child, 30) == 0
     assert program.run(()) == 0
 
 
@@ -304,7 +295,7 @@ def test_the_process_ends_cleanly_with_a_team() -> None:
         "assert _increment_in(0) and len(threads._team.workers) == 2\n"
     )
     start = time.monotonic()
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = processes.python("-c", code, timeout=60)
     assert done.returncode == 0 and done.stderr == "", done.stderr
     assert time.monotonic() - start < 30
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +11,7 @@ import pytest
 import flambeau as torch
 from flambeau.runtime import resources, threads
 from flambeau.statistics import counters
+from tests import processes
 
 
 @pytest.fixture(autouse=True)
@@ -99,7 +98,7 @@ def test_environment(variables: dict[str, str], expected: int) -> None:
     kept = {k: v for k, v in os.environ.items() if k not in ("FLAMBEAU_NUM_THREADS", "OMP_NUM_THREADS")}
     program = "import flambeau as torch; print(torch.get_num_threads()); x = torch.ones(1 << 20); print((x + x).sum().item())"
     root = Path(__file__).resolve().parents[2]
-    done = subprocess.run([sys.executable, "-c", program], env={**kept, **variables, "PYTHONPATH": str(root)}, capture_output=True, text=True, check=True)
+    done = processes.python("-c", program, env={**kept, **variables, "PYTHONPATH": str(root)}, check=True)
     assert done.stdout.split() == [str(expected), str(float(2 << 20))]
 
 

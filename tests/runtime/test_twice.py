@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ import pytest
 import flambeau as ft
 from flambeau.runtime import jit, object_cache, twice
 from flambeau.statistics import counters
+from tests import processes
 from tests.runtime import kernels
 
 CALL = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
@@ -103,12 +103,14 @@ print(stats["kernels_plain"], stats["kernels_compiled"], *[x.numpy().tobytes().h
 def test_what_a_process_leaves_is_made_for_the_next_one(fresh: Path) -> None:
     """And plain code gives the bits of good code."""
     run = [sys.executable, "-c", PROGRAM]
-    plain, _, *expected = subprocess.run(run, capture_output=True, text=True, check=True).stdout.split()
+    plain, _, *expected = processes.run(run, capture_output=True, text=True, check=True).stdout.split()
     assert int(plain) > 3
     end = time.monotonic() + 300  # its process has the lowest priority
-    compiled = "1"
+    compiled, pause = "1", 0.5
     while time.monotonic() < end:
-        again, compiled, *results = subprocess.run(run, capture_output=True, text=True, check=True).stdout.split()
+        time.sleep(pause)  # a program that runs all the time would take its processor
+        pause = min(2 * pause, 4.0)
+        again, compiled, *results = processes.run(run, capture_output=True, text=True, check=True).stdout.split()
         assert results == expected
         if int(again) == int(compiled) == 0:
             break
@@ -126,7 +128,7 @@ def test_children_have_plain_code_and_start_their_own_process() -> None:
             os._exit(twice.waits())
         finally:
             os._exit(9)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert processes.exit_code_of_child(child) == 0
 
 
 def test_results_do_not_change_while_code_is_replaced() -> None:
@@ -142,5 +144,5 @@ def test_random_programs_with_plain_code() -> None:
     """Whole programs beside PyTorch, from an empty cache, so that plain code runs and is replaced while they do."""
     pytest.importorskip("torch")
     run = [sys.executable, "-m", "tests.engine.test_whole_programs", "12", "500"]
-    done = subprocess.run(run, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    done = processes.run(run, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     assert done.returncode == 0 and done.stdout.startswith("0 of 12"), done.stdout + done.stderr

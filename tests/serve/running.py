@@ -16,6 +16,7 @@ import pytest
 
 import flambeau as torch
 from flambeau import nn
+from tests.threads import Thread
 
 for _name in ("httptools", "uvloop", "orjson", "prometheus_client"):
     pytest.importorskip(_name)
@@ -95,7 +96,7 @@ def running(folder: Path, **settings: Any) -> Iterator[Any]:
             failed.append(error)
             ready.set()
 
-    t = threading.Thread(target=thread)
+    t = Thread(target=thread)
     t.start()
     assert ready.wait(120)
     if failed:

@@ -3,11 +3,11 @@
 import json
 import socket
 import ssl
-import subprocess
 import time
 
 import pytest
 
+from tests import processes
 from tests.serve.running import Affine, Client, put, running
 
 _BODY = json.dumps({"inputs": [{"name": "x", "shape": [1, 3], "datatype": "FP32", "data": [1, 2, 3]}]}).encode()
@@ -164,7 +164,7 @@ def test_tokens_and_tls(tmp_path):
     command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", str(key), "-out", str(certificate),
                "-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]  # fmt: skip
     try:
-        subprocess.run(command, check=True, capture_output=True)
+        processes.run(command, check=True, capture_output=True)
     except FileNotFoundError:
         pytest.skip("openssl makes the certificate")
     import http.client

@@ -2,7 +2,6 @@
 
 import json
 import socket
-import threading
 import time
 
 import numpy as np
@@ -10,6 +9,7 @@ import pytest
 
 from flambeau.serve.language import Answer, Sampling, choose
 from tests.serve.running import Client, running
+from tests.threads import Thread, join
 
 _MODEL = '''
 import threading, time
@@ -122,11 +122,10 @@ def test_sequences_join_a_running_batch(server):
 
     threads = []
     for prompt in "abcdef":
-        threads.append(threading.Thread(target=ask, args=(prompt,)))
+        threads.append(Thread(target=ask, args=(prompt,)))
         threads[-1].start()
         time.sleep(0.008)
-    for t in threads:
-        t.join()
+    join(*threads)
     alphabet = "abcdefghijklmnopqrstuvwxyz"
     assert found == {p: alphabet[alphabet.index(p) + 1 :] for p in "abcdef"}
     sizes = type(model).sizes

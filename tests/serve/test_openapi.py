@@ -1,11 +1,11 @@
 """schemathesis reads the server's OpenAPI document and finds no answer that contradicts it."""
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests import processes
 from tests.serve.running import Affine, put, running
 from tests.serve.test_language import _MODEL
 
@@ -30,8 +30,9 @@ def test_schemathesis_finds_nothing(tmp_path):
     (tmp_path / "schemathesis.toml").write_text(_CONFIG)
     tool = Path(sys.executable).parent / "schemathesis"
     with running(tmp_path / "models", allow_code=True) as server:
-        made = subprocess.run(
-            [str(tool), "--config-file", str(tmp_path / "schemathesis.toml"), "run", f"http://127.0.0.1:{server.port}/openapi.json", "--max-examples", "8",
-             "--phases", "examples,coverage,fuzzing", "--seed", "1", "--no-color", "--max-failures", "5"], capture_output=True, text=True, timeout=300,
-        )  # fmt: skip
+        command = [
+            str(tool), "--config-file", str(tmp_path / "schemathesis.toml"), "run", f"http://127.0.0.1:{server.port}/openapi.json", "--max-examples", "8",
+            "--phases", "examples,coverage,fuzzing", "--seed", "1", "--no-color", "--max-failures", "5",
+        ]  # fmt: skip
+        made = processes.run(command, capture_output=True, text=True, timeout=300)
     assert made.returncode == 0, made.stdout[-6000:] + made.stderr[-2000:]

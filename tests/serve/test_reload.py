@@ -1,11 +1,10 @@
 """Changes of the folder while requests come: the swap is atomic, a version that cannot be loaded takes nobody's place, canaries get their share."""
 
-import threading
-
 import pytest
 
 from flambeau import nn
 from tests.serve.running import Affine, Client, put, refresh, running
+from tests.threads import beside
 
 
 class Failing(nn.Module):
@@ -16,29 +15,24 @@ class Failing(nn.Module):
 def test_new_versions_take_over_between_two_requests(tmp_path):
     put(tmp_path, "m", 1, Affine(1.0, 1.0))
     with running(tmp_path) as server:
-        stop, wrong, seen = threading.Event(), [], set()
+        wrong, seen = [], set()
 
-        def ask():
+        def ask(ended):
             client = Client(server.port)
-            while not stop.is_set():
+            while not ended.is_set():
                 found = client.infer("m", [[0, 0, 0]])
                 version, data = int(found["model_version"]), found["outputs"][0]["data"]
                 seen.add(version)
                 if data != [float(version)] * 3:
                     wrong.append((version, data))
 
-        threads = [threading.Thread(target=ask) for _ in range(4)]
-        for t in threads:
-            t.start()
-        for version in (2, 3, 4):
-            put(tmp_path, "m", version, Affine(1.0, float(version)))
+        with beside(*[ask] * 4):
+            for version in (2, 3, 4):
+                put(tmp_path, "m", version, Affine(1.0, float(version)))
+                refresh(server)
+                assert Client(server.port).infer("m", [[0, 0, 0]])["outputs"][0]["data"] == [float(version)] * 3
+            put(tmp_path, "m", 4, Affine(1.0, 4.0))  # the same version again
             refresh(server)
-            assert Client(server.port).infer("m", [[0, 0, 0]])["outputs"][0]["data"] == [float(version)] * 3
-        put(tmp_path, "m", 4, Affine(1.0, 4.0))  # the same version again
-        refresh(server)
-        stop.set()
-        for t in threads:
-            t.join()
         assert not wrong and 4 in seen
         assert list(server.repository.models["m"].versions) == [4]
 

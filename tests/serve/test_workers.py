@@ -8,15 +8,17 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from flambeau.cli.main import main
 from flambeau.serve.packages import package
+from tests import processes
 from tests.serve.running import Affine, Client, put
+from tests.threads import Thread, beside, join
 
 _LOGS = "events.log"
 
@@ -28,7 +30,7 @@ def _command(folder, *options):
         port = s.getsockname()[1]
     log = folder.parent / _LOGS
     with log.open("w") as out:
-        process = subprocess.Popen([sys.executable, "-m", "flambeau", "serve", str(folder), "--port", str(port), *options], stderr=out)
+        process = processes.popen([sys.executable, "-m", "flambeau", "serve", str(folder), "--port", str(port), *options], stderr=out)
     try:
         until = time.monotonic() + 120
         while True:
@@ -41,10 +43,9 @@ def _command(folder, *options):
     finally:
         if process.poll() is None:
             process.terminate()
-            try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(30)
-            except subprocess.TimeoutExpired:
-                process.kill()
+        processes.end(process)
 
 
 def _events(log, name):
@@ -67,11 +68,11 @@ def test_a_killed_worker_is_replaced_and_its_clients_get_errors_not_wrong_answer
     put(folder, "m", 1, Affine())
     with _command(folder, "--workers", "2", "--poll", "0") as (port, process, log):
         _wait(lambda: len(_events(log, "ready")) == 2)
-        stop, wrong, counts = threading.Event(), [], {"answers": 0, "errors": 0}
+        wrong, counts = [], {"answers": 0, "errors": 0}
 
-        def ask(number):
+        def ask(number, ended):
             client = Client(port)
-            while not stop.is_set():
+            while not ended.is_set():
                 try:
                     found = client.infer("m", [[number, 0, 0]])["outputs"][0]["data"]
                 except (OSError, EOFError, http.client.HTTPException):
@@ -82,25 +83,20 @@ def test_a_killed_worker_is_replaced_and_its_clients_get_errors_not_wrong_answer
                 if found != [2 * number + 1, 1, 1]:
                     wrong.append(found)
 
-        threads = [threading.Thread(target=ask, args=(i,)) for i in range(4)]
-        for t in threads:
-            t.start()
-        time.sleep(0.5)
-        first = _children(process.pid)
-        assert len(first) == 2
-        maps = [Path(f"/proc/{p}/maps").read_text() for p in first]
-        assert all("model.pt2" in m for m in maps)  # both map the file's weights
-        os.kill(first[0], signal.SIGKILL)
-        _wait(lambda: len(_events(log, "ready")) == 3)
-        assert len(now := _children(process.pid)) == 2 and first[0] not in now
-        once = dict(counts)
-        time.sleep(0.3)
-        stop.set()
-        for t in threads:
-            t.join()
+        with beside(*[partial(ask, number) for number in range(4)]):
+            time.sleep(0.5)
+            first = _children(process.pid)
+            assert len(first) == 2
+            maps = [Path(f"/proc/{p}/maps").read_text() for p in first]
+            assert all("model.pt2" in m for m in maps)  # both map the file's weights
+            os.kill(first[0], signal.SIGKILL)
+            _wait(lambda: len(_events(log, "ready")) == 3)
+            assert len(now := _children(process.pid)) == 2 and first[0] not in now
+            once = dict(counts)
+            time.sleep(0.3)
         assert not wrong and counts["answers"] > max(50, once["answers"]), counts
         # A client loses its connection, and one more if the new one waits at the dying worker's socket when that is closed. Later none is lost.
-        assert counts["errors"] == once["errors"] <= 2 * len(threads), (once, counts)
+        assert counts["errors"] == once["errors"] <= 2 * 4, (once, counts)
         assert [e["status"] for e in _events(log, "worker lost")] == [-signal.SIGKILL]
         text = Client(port).ask("GET", "/metrics")[1].decode()
         total = sum(float(line.split()[1]) for line in text.splitlines() if line.startswith("flambeau_requests_total"))
@@ -123,14 +119,14 @@ def test_sigterm_answers_what_was_taken_and_refuses_nothing_silently(tmp_path):
     )
     with _command(folder, "--allow-code", "--log-requests") as (port, process, log):
         found = []
-        t = threading.Thread(target=lambda: found.append(Client(port).infer("slow", [[1, 2, 3]])))
+        t = Thread(target=lambda: found.append(Client(port).infer("slow", [[1, 2, 3]])))
         t.start()
         idle = Client(port)
         assert idle.ask("GET", "/v2/health/live")[0] == 200
         time.sleep(0.3)
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0
-        t.join()
+        join(t)
         assert found[0]["outputs"][0]["data"] == [1, 2, 3]
         assert [e["connections_cut"] for e in _events(log, "stopped")] == [0]
         assert any(e["path"] == "/v2/models/slow/infer" and e["status"] == 200 and e["request"] for e in _events(log, "request"))

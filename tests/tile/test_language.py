@@ -8,6 +8,7 @@ import pytest
 import flambeau
 import flambeau.tile as tl
 from flambeau.tile import CompilationError
+from tests import processes
 
 N = tl.constexpr(64)
 
@@ -336,8 +337,6 @@ def test_a_leaf_that_wants_gradients_is_not_written():
 
 
 def test_under_triton_s_name(tmp_path):
-    import subprocess
-    import sys
 
     script = tmp_path / "script.py"
     script.write_text(
@@ -348,7 +347,7 @@ def test_under_triton_s_name(tmp_path):
         "double[(1,)](TensorDescriptor.from_tensor(x, [8]), out, B=triton.next_power_of_2(7))\n"
         "print(out.tolist() == (x * 2).tolist(), tl.float32, triton.cdiv(7, 2))\n"
     )
-    done = subprocess.run([sys.executable, "-m", "flambeau", "run", str(script)], capture_output=True, text=True, check=False)
+    done = processes.python("-m", "flambeau", "run", str(script))
     assert done.stdout == "True fp32 4\n", done.stderr
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests import processes
 
 PAGE = Path(__file__).parents[2] / "docs" / "tile.md"
 
@@ -17,7 +17,5 @@ PAGE = Path(__file__).parents[2] / "docs" / "tile.md"
 def test_programs_of_the_page(interpreted: str, tmp_path: Path) -> None:
     program = tmp_path / "page.py"
     program.write_text("\n".join(re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)))
-    done = subprocess.run(
-        [sys.executable, str(program)], env={**os.environ, "FLAMBEAU_TILE_INTERPRET": interpreted}, capture_output=True, text=True, timeout=300
-    )
+    done = processes.python(str(program), env={**os.environ, "FLAMBEAU_TILE_INTERPRET": interpreted}, timeout=300)
     assert done.stdout.split() == ["True", "True"], done.stderr

@@ -11,13 +11,13 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from flambeau.cli import torch_package
+from tests import processes
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """\
@@ -123,7 +123,7 @@ def _errors(checker: str, folder: Path, paths: list[Path]) -> tuple[set[tuple[st
     else:
         (folder / "pyrightconfig.json").write_text(json.dumps({"typeCheckingMode": "strict", "extraPaths": [str(p) for p in paths]}))
         command = [str(_pyright()), "--pythonpath", sys.executable]
-    done = subprocess.run([*command, *files], capture_output=True, text=True, cwd=folder, env=environment)
+    done = processes.run([*command, *files], capture_output=True, text=True, cwd=folder, env=environment)
     told = done.stdout + done.stderr
     found = re.findall(r"^\s*(?:\S*/)?(\w+\.py):(\d+)(?::\d+)?(?: -)?:? error", told, re.M)
     assert done.returncode in (0, 1) and ("error" in told or "no issues" in told), told
@@ -133,11 +133,11 @@ def _errors(checker: str, folder: Path, paths: list[Path]) -> tuple[set[tuple[st
 def _pyright() -> str | None:
     """Where it is; None where it is not, or cannot start (it may have to fetch its other half first)."""
     found = shutil.which("pyright", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
-    return found if found and subprocess.run([found, "--version"], capture_output=True, timeout=120).returncode == 0 else None
+    return found if found and processes.run([found, "--version"], capture_output=True, timeout=120).returncode == 0 else None
 
 
 def test_stubs_are_up_to_date() -> None:
-    done = subprocess.run([sys.executable, str(ROOT / "scripts" / "stubs"), "--check"], capture_output=True, text=True)
+    done = processes.python(str(ROOT / "scripts" / "stubs"), "--check")
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -145,7 +145,7 @@ def test_stubs_are_up_to_date() -> None:
 def test_programs_run(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(_renamed(PROGRAMS[name]))
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, name], capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=300)
+    done = processes.python(name, cwd=tmp_path, env=environment, timeout=300)
     assert done.returncode == 0, done.stderr
 
 
