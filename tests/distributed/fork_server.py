@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import faulthandler
+import gc
 import importlib
 import json
 import os
@@ -78,14 +79,8 @@ def _serve(given: dict[str, Any]) -> list[int]:
     children = []
     for environment, log in zip(given["environments"], given["logs"], strict=True):
         child = os.fork()
-        if child == 0:
-            code = 1
-            try:
-                code = _become(given["script"], given["arguments"], environment, log)
-                sys.stdout.flush()
-                sys.stderr.flush()
-            finally:
-                os._exit(code)
+        if child == 0:  # ends as any process does: a group waits at its end for the other machines
+            sys.exit(_become(given["script"], given["arguments"], environment, log))
         children.append(child)
     codes: dict[int, int] = {}
     end = time.monotonic() + given["timeout"]
@@ -108,6 +103,7 @@ def main() -> None:
     for module in MODULES:
         importlib.import_module(module)
     assert sys.platform != "linux" or len(os.listdir("/proc/self/task")) == 1, "a process with threads cannot be forked safely"
+    gc.freeze()  # children leave the pages of what was imported as they are, and need not look through it at their ends
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     for line in sys.stdin:

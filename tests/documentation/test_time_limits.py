@@ -36,7 +36,8 @@ def without_limit(text: str) -> Iterator[tuple[int, str]]:
         if isinstance(node, ast.Call) and id(node) not in limited:
             called = ast.unparse(node.func)
             bare = not node.args and not node.keywords
-            if called in STARTS or called == "os.waitpid" or (bare and isinstance(node.func, ast.Attribute) and node.func.attr in WAITS):
+            for_ever = called == "os.waitpid" and "WNOHANG" not in ast.unparse(node)
+            if called in STARTS or for_ever or (bare and isinstance(node.func, ast.Attribute) and node.func.attr in WAITS):
                 yield node.lineno, called
 
 
@@ -52,7 +53,8 @@ def test_nothing_waits_without_a_limit() -> None:
 @pytest.mark.parametrize(
     ("text", "refused"),
     [("subprocess.run(['x'], timeout=3)", True), ("p.communicate()", True), ("p.communicate(timeout=3)", False), ("t.join()", True), ("t.join(3)", False),
-     ("','.join(a)", False), ("await asyncio.wait_for(e.wait(), 3)", False), ("os.waitpid(child, 0)", True), ("processes.run(['x'])", False)],
+     ("','.join(a)", False), ("await asyncio.wait_for(e.wait(), 3)", False), ("os.waitpid(child, 0)", True), ("os.waitpid(child, os.WNOHANG)", False),
+     ("processes.run(['x'])", False)],
 )  # fmt: skip
 def test_what_waits(text: str, refused: bool) -> None:
     assert bool(list(without_limit(text))) == refused

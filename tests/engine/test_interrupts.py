@@ -16,6 +16,8 @@ from flambeau.trace import evaluate, finalizers
 from flambeau.trace.recorder import LOCALS, Trace, local
 from tests.engine import interrupts
 
+pytestmark = pytest.mark.usefixtures("short_collections")
+
 
 @pytest.fixture(scope="module", params=interrupts.PROGRAMS)
 def program(request: pytest.FixtureRequest) -> tuple[interrupts.Program, list[Any]]:

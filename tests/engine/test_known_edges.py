@@ -24,7 +24,10 @@ from tests import processes
 from tests.engine.python_only import python_only
 from tests.threads import Thread, join
 
-pytestmark = [pytest.mark.usefixtures("whole"), pytest.mark.skipif(not native_calls.available(), reason="no CPython whose objects are known")]
+pytestmark = [
+    pytest.mark.usefixtures("whole", "short_collections"),
+    pytest.mark.skipif(not native_calls.available(), reason="no CPython whose objects are known"),
+]
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ from flambeau.autograd.segment import Segment
 
 torch = pytest.importorskip("torch")
 
-pytestmark = pytest.mark.usefixtures("whole")
+pytestmark = pytest.mark.usefixtures("whole", "short_collections")
 
 
 def cube(t: Any) -> Any:

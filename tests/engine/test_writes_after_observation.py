@@ -15,6 +15,8 @@ import flambeau
 torch = pytest.importorskip("torch")
 Case = Callable[..., Any]
 
+pytestmark = pytest.mark.usefixtures("short_collections")
+
 
 def _masked(t: Any, x: Any, m: Any) -> Any:
     y = x * x

@@ -11,6 +11,8 @@ import pytest
 import flambeau as ft
 
 torch = pytest.importorskip("torch")
+
+pytestmark = pytest.mark.usefixtures("short_collections")
 MADE: tuple[Callable[[Any], Any], ...] = (
     lambda t: t[:], lambda t: t[1:], lambda t: t[0], lambda t: t[None], lambda t: t.view(6), lambda t: t.reshape(6), lambda t: t.reshape(2, 3), lambda t: t * 1,
     lambda t: t.mT, lambda t: t.T, lambda t: t.mT.contiguous(), lambda t: t.mT.reshape(6), lambda t: t.detach(), lambda t: t.detach()[:], lambda t: t.data[1:],

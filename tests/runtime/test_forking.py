@@ -12,6 +12,8 @@ import pytest
 
 import flambeau as ft
 from flambeau.runtime import forking
+from tests import processes
+from tests.threads import Thread, join
 
 pytestmark = [pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here"), pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")]
 
@@ -28,15 +30,10 @@ def _fork_and_compute() -> int:
             status = 0 if (x * x).tolist() == [9.0] * 5 else 2
         finally:
             os._exit(status)
-    end = time.monotonic() + _SECONDS
-    while time.monotonic() < end:
-        ended, status = os.waitpid(child, os.WNOHANG)
-        if ended:
-            return os.waitstatus_to_exitcode(status)
-        time.sleep(0.002)
-    os.kill(child, 9)
-    os.waitpid(child, 0)
-    return 9
+    try:
+        return processes.exit_code_of_child(child, _SECONDS)
+    except pytest.fail.Exception:  # here, which may be a thread, it is a status
+        return 9
 
 
 @contextmanager
@@ -102,9 +99,9 @@ def test_threads_fork_at_once() -> None:
             free.append(lock.acquire(timeout=5.0))
             lock.release()
 
-    other = threading.Thread(target=look)
+    other = Thread(look)
     other.start()
-    other.join()
+    join(other)
     assert free and all(free)
 
 

@@ -18,6 +18,8 @@ from flambeau.trace.place import Place
 from flambeau.trace.recorder import local
 from flambeau.trace.state import Out, State
 
+pytestmark = pytest.mark.usefixtures("short_collections")
+
 
 def _step(n: int) -> None:
     net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
