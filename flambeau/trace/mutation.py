@@ -25,7 +25,7 @@ from flambeau.trace.debugging import untraced
 from flambeau.trace.liveness import HELD
 from flambeau.trace.loops import FAR, ends_round
 from flambeau.trace.meta import is_dense, meta, same_layout
-from flambeau.trace.overlap import is_assigned_to_itself, refuse_overlap, refuse_overlaps
+from flambeau.trace.overlap import assigned_strides, is_assigned_to_itself, refuse_overlap, refuse_overlaps
 from flambeau.trace.place import here
 from flambeau.trace.recorder import ALIAS, IN, Boundary, Fragment, Trace, is_view, local, run_in, storage_of
 from flambeau.trace.state import State
@@ -112,9 +112,7 @@ def _is_same_data(target: Tensor, source: Tensor, name: str) -> bool:
         return False
     if name == "copy_" or m.shape == sm.shape:
         return (m.shape, m.strides) == (sm.shape, sm.strides)
-    lead = len(m.shape) - len(sm.shape)
-    sizes, strides = (1,) * lead + tuple(sm.shape), (0,) * lead + tuple(sm.strides)
-    return lead >= 0 and all(p == q if n == k else k == 1 and p == 0 for n, k, p, q in zip(m.shape, sizes, m.strides, strides, strict=True))
+    return bool(sm.ndim) and assigned_strides(m, sm) == m.strides  # one number is filled in
 
 
 def assign(target: Tensor, source: Tensor, name: str = "copy_", fresh: bool = False, settled: bool = False) -> Tensor:
@@ -123,8 +121,11 @@ def assign(target: Tensor, source: Tensor, name: str = "copy_", fresh: bool = Fa
     `fresh`: nobody else holds `source`, so its value can become the storage's without a copy. `settled`: other tensors on the
     storage have been made stale already.
     """
-    if native_writes is not None and not settled and native_writes([target], [source], fresh):
-        return target
+    if native_writes is not None and not settled:
+        owner = target._storage
+        # Whether memory that both have may be written depends on the function's name, which known edges do not have.
+        if (owner is None or source._storage is not owner) and native_writes([target], [source], fresh):
+            return target
     tr = local.trace
     if type(tr) is not Trace:
         if isinstance(tr, Fragment):

@@ -67,9 +67,13 @@ def is_assigned_to_itself(target: Any, source: Any) -> bool:
     m, s = target._meta, source._meta
     if not s.ndim:
         return True  # PyTorch fills with it
-    lead = next((d for d, size in enumerate(s.shape) if size != 1), s.ndim)
-    expanded = expanded_strides(s.shape[lead:], s.strides[lead:], m.shape) if s.ndim - lead <= m.ndim else None
-    return m.dtype is s.dtype and expanded == m.strides and target.storage_offset() == source.storage_offset()
+    return m.dtype is s.dtype and assigned_strides(m, s) == m.strides and target.storage_offset() == source.storage_offset()
+
+
+def assigned_strides(target: Meta, value: Meta) -> tuple[int, ...] | None:
+    """The strides of a value of one dim or more that is assigned, as PyTorch expands it: without sizes of 1 in front. None: it has too many dims."""
+    lead = next((d for d, size in enumerate(value.shape) if size != 1), value.ndim)
+    return expanded_strides(value.shape[lead:], value.strides[lead:], target.shape) if value.ndim - lead <= target.ndim else None
 
 
 def refuse_overlap(target: Any, source: Any, name: str) -> None:

@@ -117,7 +117,7 @@ REDUCTIONS: tuple[Callable[[Any, Any, int, int], Any], ...] = (
     lambda s, x, a, b: spread(s, x).topk(1 + b % x.shape[dim(x, a)], dim(x, a))[0] if x.ndim else x * 1,
     lambda s, x, a, b: (floating(s, x).abs() + 0.1).norm(), lambda s, x, a, b: bounded(s, x).log_softmax(dim(x, a)),
     # Not `!= 0`: a sum whose terms cancel is 0 here and a rounding there.
-    lambda s, x, a, b: (x > 0).sum(dim(x, a)), lambda s, x, a, b: bounded(s, x).cumprod(dim(x, a)), lambda s, x, a, b: (x.abs() > 0.01).all(),
+    lambda s, x, a, b: (x > 0.0123).sum(dim(x, a)), lambda s, x, a, b: bounded(s, x).cumprod(dim(x, a)), lambda s, x, a, b: (x.abs() > 0.01).all(),
 )  # fmt: skip
 
 
@@ -175,12 +175,12 @@ def _gather(s: Any, x: Any, a: int, b: int) -> Any:
 
 
 def _chosen(s: Any, x: Any, a: int, b: int) -> Any:
-    """A result whose size depends on values: all that is not zero, say."""
-    return x[x > 0] if b % 2 else s.m.masked_select(x, x < 1)
+    """A result whose size depends on values: none near to which rounding errors lie."""
+    return x[x > 0.0123] if b % 2 else s.m.masked_select(x, x < 0.987)
 
 
 def _masked(s: Any, x: Any, a: int, b: int) -> Any:
-    return floating(s, x).masked_fill(x > 0, NUMBERS[a % len(NUMBERS)])
+    return floating(s, x).masked_fill(x > 0.0123, NUMBERS[a % len(NUMBERS)])
 
 
 def _roll(s: Any, x: Any, a: int, b: int) -> Any:
@@ -211,7 +211,7 @@ def _set_row(s: Any, x: Any, y: Any, c: int) -> None:
 
 def _set_where(s: Any, x: Any, y: Any, c: int) -> None:
     if x.ndim:
-        x[x > 0] = 1
+        x[x > 0.0123] = 1
 
 
 def _through_a_view(s: Any, x: Any, y: Any, c: int) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import flambeau as ft
 from flambeau.ops import instrument
 from tests.engine.interrupts import tracing
-from tests.threads import beside
+from tests.threads import Thread, beside
 
 
 class _Counts(ft.overrides.TorchFunctionMode):
@@ -194,7 +194,7 @@ def test_anomaly_detection_of_several_threads(steps: list[tuple[int, bool]]) -> 
                 answers.put(error)
         ft.autograd.set_detect_anomaly(False)
 
-    threads = [threading.Thread(target=work, args=(inbox,), daemon=True) for inbox in asked]
+    threads = [Thread(work, (inbox,)) for inbox in asked]
     for thread in threads:
         thread.start()
     modes = [False] * 3

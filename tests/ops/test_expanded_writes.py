@@ -94,3 +94,33 @@ def test_expanded_conjugate_and_negative_views_are_refused(view: str, write: str
                      "index_fill_": (0, m.tensor([0]), 1), "__setitem__": (m.tensor([0, 1]), 1)}[write]  # fmt: skip
         with pytest.raises(RuntimeError, match="more than one element of the written-to tensor"):
             getattr(x, write)(*arguments)
+
+
+OF_ITSELF: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "copy_": lambda m, x, y: y.copy_(x), "[...] =": lambda m, x, y: y.__setitem__(..., x), "[:] =": lambda m, x, y: y.__setitem__(slice(None), x),
+    "add_": lambda m, x, y: y.add_(x), "add_ of a number": lambda m, x, y: y.add_(1), "mul, out": lambda m, x, y: m.mul(x, 2, out=y),
+    "copy_ back": lambda m, x, y: x.copy_(y[(0,) * (y.ndim - x.ndim)]), "fill_": lambda m, x, y: y.fill_(1), "zero_": lambda m, x, y: y.zero_(),
+    "copy_ of itself": lambda m, x, y: y.copy_(y), "add of itself, out": lambda m, x, y: m.add(y, y, out=y),
+}  # fmt: skip
+
+
+def _outcomes(m: Any, shape: tuple[int, ...], lead: tuple[int, ...], cut: int | None) -> list[tuple[str, str]]:
+    outcomes = []
+    for name, write in [*OF_ITSELF.items(), *reversed(OF_ITSELF.items())]:  # what one has learned must not answer for another
+        x = m.arange(float(np.prod(shape))).reshape(shape)
+        y = x.expand(*lead, *shape)
+        if cut is not None:
+            x, y = x[..., -cut:], y[..., -cut:]
+        try:
+            write(m, x, y)
+            outcomes.append((name, str(y.tolist())))
+        except (RuntimeError, IndexError) as error:
+            outcomes.append((name, type(error).__name__))
+    return outcomes
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (2,), (1, 1), (1, 3), (3, 1), (2, 3)])
+def test_what_is_expanded_is_given_to_itself(shape: tuple[int, ...]) -> None:
+    for lead in ((1,), (2,), (2, 1), (1, 2)):
+        for cut in (None, 1, 2) if shape else (None,):
+            assert _outcomes(ft, shape, lead, cut) == _outcomes(torch, shape, lead, cut), (lead, cut)
