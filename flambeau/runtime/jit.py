@@ -10,8 +10,10 @@ from __future__ import annotations
 import hashlib
 import platform
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import cache
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 from flambeau.runtime import compile_farm, object_cache, twice
 from flambeau.runtime.target import Target, code_level
@@ -23,6 +25,9 @@ _lock = twice.lock  # one for both: each calls the other
 _addresses: dict[str, int] = {}
 _libraries: dict[str, list[Any]] = {}  # key -> the trackers that keep its code (and that of others) in memory
 _linked = 0
+_LOOK_EVERY: Final = 256  # links, between two looks at the process's mappings
+_MAPPINGS_KEPT: Final = 4096  # for all else, and for the links until the next look: a library takes about three
+_crowded = False
 
 
 def symbol(key: str) -> str:
@@ -210,6 +215,7 @@ def link(objects: dict[str, bytes]) -> dict[str, int]:
         return {}
     from llvmlite import binding
 
+    _refuse_crowds()
     engine = _engine()
     builder = binding.JITLibraryBuilder()
     for key, content in objects.items():
@@ -223,6 +229,36 @@ def link(objects: dict[str, bytes]) -> dict[str, int]:
     for key in objects:
         _libraries.setdefault(key, []).append(tracker)
     return {key: tracker[symbol(key)] for key in objects}
+
+
+def _refuse_crowds() -> None:
+    """RuntimeError where the system soon gives the process no more mappings of memory: LLVM would end the process then."""
+    global _crowded
+    if not _crowded and (_linked + 1) % _LOOK_EVERY:
+        return
+    mappings, limit = _mappings(), _most_mappings()
+    _crowded = mappings > limit - _MAPPINGS_KEPT
+    if _crowded:
+        raise RuntimeError(
+            f"no more compiled kernels can be loaded: this process has {mappings} mappings of memory, and the system allows {limit} "
+            f"(vm.max_map_count; {_linked} libraries of kernels have about three each). What is loaded goes on. A program whose calls always have "
+            "new forms does its work in several processes, or the limit is raised (sysctl -w vm.max_map_count=262144)."
+        )
+
+
+def _mappings() -> int:
+    """How many mappings of memory the process has; 0 where nobody tells."""
+    with suppress(OSError):
+        return Path("/proc/self/maps").read_bytes().count(b"\n")
+    return 0
+
+
+@cache
+def _most_mappings() -> int:
+    """How many the system allows."""
+    with suppress(OSError, ValueError):
+        return int(Path("/proc/sys/vm/max_map_count").read_text())
+    return 1 << 31
 
 
 @cache

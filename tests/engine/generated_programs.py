@@ -214,6 +214,9 @@ def checked(program: Program, seed: int, repeats: Sequence[int]) -> str | None:
         return f"raised {type(error).__name__}: {error}"
 
 
+_OF_ONE_PROCESS = 300  # programs: each leaves some thousands of mappings of memory behind, of which a process can have 65,530
+
+
 def shortened(program: Program, seed: int) -> tuple[Program, tuple[int, ...]]:
     """The fewest statements and repeats that still differ, by leaving out ever smaller pieces."""
     repeats = REPEATS
@@ -255,6 +258,10 @@ def main() -> int:
     given = parser.parse_args()
     count = given.count or (500 if given.seed is None else 1)
     seed = datetime.date.today().toordinal() * 100_000 if given.seed is None else given.seed
+    if count > _OF_ONE_PROCESS * given.processes:  # some after the others
+        command = [sys.executable, "-m", "tests.engine.generated_programs", "--processes", str(given.processes)]
+        parts = range(0, count, _OF_ONE_PROCESS * given.processes)
+        return max(subprocess.call([*command, str(seed + k), "--count", str(min(parts.step, count - k))]) for k in parts)
     if given.stride > 1 or given.processes == 1:
         started = time.perf_counter()
         seeds = range(seed, seed + count, given.stride)

@@ -6,6 +6,7 @@ import ctypes
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -280,3 +281,20 @@ def test_code_and_constants_stay_near_in_a_fragmented_address_space(cache: Path)
     # LLVM's older linker maps sections one by one, and aborts where they come to lie more than 2 GiB apart.
     done = processes.python("-c", HOLES)
     assert done.returncode == 0, done.stderr
+
+
+def test_no_more_code_than_the_system_has_mappings_for(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """LLVM would end the process: a RuntimeError comes before, and what is loaded goes on."""
+    items = [(f"crowd {i}", partial(_text, f"crowd {i}", i + 1)) for i in range(3)]
+    assert _call(jit.function(*items[0])) == 1
+    monkeypatch.setattr(jit, "_LOOK_EVERY", 1)
+    monkeypatch.setattr(jit, "_mappings", lambda: 65_000)
+    monkeypatch.setattr(jit, "_most_mappings", lambda: 65_530)
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match=r"65000 mappings of memory.*65530 \(vm.max_map_count"):
+            jit.function(*items[1])
+    assert _call(jit.function(*items[0])) == 1
+    monkeypatch.setattr(jit, "_mappings", lambda: 1000)  # some have gone
+    assert _call(jit.function(*items[1])) == 2
+    monkeypatch.undo()
+    assert 0 < jit._mappings() <= jit._most_mappings()
