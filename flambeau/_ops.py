@@ -31,10 +31,15 @@ def standing_in(arguments: Iterable[Any]) -> list[Any]:
 
 
 def _asked(operator: OpOverload | OpOverloadPacket, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What a proxy among the arguments of an own operator answers; NotImplemented if there is none."""
+    """What a mode, or a proxy among the arguments, of an own operator answers; NotImplemented if there is none."""
     from flambeau import library
+    from flambeau.ops import dispatch
 
-    if not isinstance(operator._function, library.CustomOpDef) or operator._function._composite:
+    if not isinstance(operator._function, library.CustomOpDef):
+        return NotImplemented
+    if dispatch.state.modes and watch.record is None and (answer := dispatch.ask_mode_of_operator(operator, args, kwargs)) is not NotImplemented:
+        return answer
+    if operator._function._composite:
         return NotImplemented
     found = standing_in((*args, *kwargs.values()))
     return library.ask(operator, found, args, kwargs) if found else NotImplemented
@@ -65,6 +70,11 @@ class OpOverload:
     @property
     def _qualified_op_name(self) -> str:
         return self.name()
+
+    @property
+    def tags(self) -> list[Any]:
+        """What is known of it: those given to `define`; an operator of `custom_op` is compliant with exports."""
+        return list(getattr(self._function, "tags", ()))
 
     @cached_property
     def _schema(self) -> FunctionSchema:

@@ -17,7 +17,7 @@ _registered: dict[str, Any] = {}
 
 
 class Tag(Enum):
-    """What an operator says of itself; accepted, and changes nothing."""
+    """What an operator says of itself (`torch.ops.ns.name.default.tags`); it changes nothing."""
 
     core, cudagraph_unsafe, data_dependent_output, dynamic_output_shape, flexible_layout, generated, inplace, inplace_view = range(8)
     maybe_aliasing_or_mutating, needs_contiguous_strides, needs_exact_strides, needs_fixed_stride_order = range(8, 12)
@@ -48,12 +48,17 @@ class CustomOpDef:
         self._backward: Callable[..., Any] | None = None
         self._setup_context: Callable[..., Any] | None = None
         self._vmap: Callable[..., Any] | None = None
+        self.tags: tuple[Tag, ...] = (Tag.pt2_compliant_tag,) if opaque else ()
         self.__name__ = getattr(fn, "__name__", name)
         self.__doc__ = fn.__doc__
         if opaque:
             self._made()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        from flambeau.ops import dispatch
+
+        if dispatch.state.modes and watch.record is None and (answer := dispatch.ask_mode_of_operator(self._opoverload, args, kwargs)) is not NotImplemented:
+            return answer
         if self._composite:
             return self._fn(*args, **kwargs)
         if self._schema and watch.record is not None:
@@ -216,6 +221,7 @@ def custom_op(
         space, _, last = name.partition("::")
         vars(getattr(ops, space)).pop(last, None)  # of an operator that this one replaces
         _registered[name] = made = CustomOpDef(name, f, schema or infer_schema(f, mutates_args=mutates_args), opaque=True)
+        made.tags += _tags(tags)
         if device_types is not None and not {"cpu", "default"} & set([device_types] if isinstance(device_types, str) else device_types):
             made._fn = made._none  # it is for other devices
             made._made()
@@ -267,6 +273,10 @@ def _defined(name: str, schema: str = "") -> CustomOpDef:
     if name not in _registered:
         _registered[name] = CustomOpDef(name, None, schema)
     return _registered[name]  # type: ignore[no-any-return]
+
+
+def _tags(given: Any) -> tuple[Tag, ...]:
+    return () if given is None else (given,) if isinstance(given, Tag) else tuple(given)
 
 
 def register_fake(op: Any, func: Callable[..., Any] | None = None, /, **_: Any) -> Any:
@@ -342,7 +352,7 @@ class Library:
     def define(self, schema: str, alias_analysis: str = "", *, tags: Any = ()) -> str:
         """A new operator by its schema; its name."""
         name = schema.split("(", 1)[0].strip()
-        _defined(f"{self.ns}::{name}", schema[len(name) :].strip())
+        _defined(f"{self.ns}::{name}", schema[len(name) :].strip()).tags = _tags(tags)
         return name
 
     def impl(self, op_name: Any, fn: Callable[..., Any], dispatch_key: str = "", **_: Any) -> None:
@@ -362,7 +372,7 @@ def define(qualname: str, schema: str, *, lib: Any = None, tags: Any = ()) -> No
     """A new operator "namespace::name" with the schema "(Tensor x) -> Tensor"; its function comes by impl()."""
     if "::" not in qualname:
         raise ValueError(f"torch.library.define: the name is 'namespace::operator', got {qualname!r}")
-    _defined(qualname, schema)
+    _defined(qualname, schema).tags = _tags(tags)
 
 
 def impl(qualname: Any, types: Any, func: Callable[..., Any] | None = None, *, lib: Any = None) -> Any:

@@ -178,6 +178,8 @@ def _composed(function: Any, plain: Callable[..., Any] | None, args: Sequence[An
 class _Seen:
     """The mode of functions by which a TorchDispatchMode sees them."""
 
+    sees_operators_itself = True
+
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return redispatch(function, args, kwargs or {})
 

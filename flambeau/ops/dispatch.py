@@ -143,6 +143,13 @@ def ask_mode(function: Any, relevant: list[Any], args: Sequence[Any], kwargs: di
     return result
 
 
+def ask_mode_of_operator(operator: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """What the innermost mode answers to a call of an operator of torch.library; NotImplemented if there is none that functions ask."""
+    if not state.modes or not state.everything or getattr(state.modes[-1], "sees_operators_itself", False):
+        return NotImplemented
+    return ask_mode(operator, overloaded((*args, *kwargs.values())), args, kwargs)
+
+
 def dispatch(public: Any, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A call of a public function, where modes and arguments are asked; `original` is what it does by itself."""
     if state.everything and not isinstance(local.trace, Fragment):
