@@ -161,6 +161,8 @@ def test_the_example_in_c(folder: Path, program: Any, tmp_path: Path) -> None:
 
 @pytest.mark.skipif(RUST is None, reason="rustc is wanted")
 def test_the_example_in_rust(folder: Path, program: Any, tmp_path: Path) -> None:
+    if processes.run([str(RUST), "--version"], capture_output=True).returncode:
+        pytest.skip("rustc has no toolchain")
     x = images(7)
     expected = in_python(program, x)
     example = tmp_path / "example"
