@@ -15,7 +15,7 @@ from flambeau.trace import tiers
 # Tests are of good code: a kernel's plain code (runtime/twice.py) would be all that a test sees on a machine without a cache. Plain code has tests of its own.
 os.environ.setdefault("FLAMBEAU_COMPILE_PROCESSES", "1")
 
-_SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGCHLD", "SIGUSR1", "SIGUSR2") if hasattr(signal, name)]
+_SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2") if hasattr(signal, name)]
 
 
 @pytest.fixture(scope="module", autouse=True)

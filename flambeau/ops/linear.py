@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau import dtypes
 from flambeau.ops import primitives as prim
+from flambeau.foreign import refuse
 from flambeau.ops.dtype_rules import refuse_dtype
 from flambeau.ops.primitive import laid_out
 from flambeau.ops.promotion import convert, fitted, result_type
@@ -531,6 +532,7 @@ def einsum(*args: Any) -> Tensor:
             raise ValueError(_LACKS)
     for i, x in enumerate(operands):
         if not isinstance(x, _TENSOR[0]):
+            refuse((x,), "einsum()")
             raise TypeError(f"einsum(): expected Tensor as element {i} in argument 'operands' (position 2), but got {type(x).__name__}")
     return _einsum(operands, equation)  # type: ignore[no-any-return]
 

@@ -70,10 +70,11 @@ def by_eights(m: int) -> bool:
 def dot_shape(m: int, n: int, instruction: bool = False) -> tuple[int, int, int]:
     """(rows of a at once, columns at once, accumulators each): 8 to 24 in all hide the latency of a multiply-add. By a dot instruction as many columns
     as there are registers for, since memory is read faster at more places."""
-    if n >= 8 and m > 1 and instruction and not roughly_over(m, 4):
-        return (4, 6, 1) if roughly_over(m, 2) else (2, 8, 1)
-    if n >= 4 and roughly_over(m, 4):
-        return (8, 2, 1) if by_eights(m) else (6, 4, 1)
+    if instruction and n >= 4 and m > 1:  # one accumulator in all of these: the choice among them changes no bits
+        if roughly_over(m, 4):
+            return (8, 2, 1) if by_eights(m) else (6, 4, 1)
+        if n >= 8:
+            return (4, 6, 1) if roughly_over(m, 2) else (2, 8, 1)
     if n < 4:
         return (1, 1, 8) if m == 1 else (4, 1, 2)
     return (1, 8, 2) if m == 1 else (4, 4, 1)
