@@ -8,8 +8,8 @@ from math import prod as product_of
 from typing import TYPE_CHECKING, Any
 
 from flambeau import dtypes
-from flambeau.ops import primitives as prim
 from flambeau.foreign import refuse
+from flambeau.ops import primitives as prim
 from flambeau.ops.dtype_rules import refuse_dtype
 from flambeau.ops.primitive import laid_out
 from flambeau.ops.promotion import convert, fitted, result_type

@@ -94,7 +94,8 @@ SUITES = (
     Suite("torchvision", "torchvision", "pytorch/vision", "v0.22.0", "models, operators, transforms v2: 1 of 100", "test packaging pytest.ini",
           _under("test", "test_models.py test_ops.py test_transforms_v2.py test_backbone_utils.py test_models_detection_utils.py test_utils.py")
           + " --every 100",
-          differ={"*test_models.py::*": SCRIPT, "*test_ops.py::*": "`torch.testing._internal.optests` is there since; not run again", "*test_backbone_utils.py::*": FX}),
+          differ={"*test_models.py::*": SCRIPT, "*test_ops.py::*": "`torch.testing._internal.optests` is there since; not run again",
+                  "*test_backbone_utils.py::*": FX}),
     Suite("lightning", "pytorch-lightning", "Lightning-AI/pytorch-lightning", "2.6.5", "core, callbacks, loops, loggers, models, trainer, utilities: 1 of 25",
           "tests pyproject.toml", _under("tests/tests_pytorch", "callbacks checkpointing core loggers loops models overrides plugins profilers trainer tuner "
                                          "utilities") + " --every 25",
