@@ -258,7 +258,7 @@ def main() -> int:
     given = parser.parse_args()
     count = given.count or (500 if given.seed is None else 1)
     seed = datetime.date.today().toordinal() * 100_000 if given.seed is None else given.seed
-    if count > _OF_ONE_PROCESS * given.processes:  # some after the others
+    if given.stride == 1 and count > _OF_ONE_PROCESS * given.processes:  # some after the others
         command = [sys.executable, "-m", "tests.engine.generated_programs", "--processes", str(given.processes)]
         parts = range(0, count, _OF_ONE_PROCESS * given.processes)
         return max(subprocess.call([*command, str(seed + k), "--count", str(min(parts.step, count - k))]) for k in parts)
