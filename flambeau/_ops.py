@@ -30,7 +30,7 @@ def standing_in(arguments: Iterable[Any]) -> list[Any]:
     return found
 
 
-def _asked(operator: OpOverload | OpOverloadPacket, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _asked(operator: OpOverloadPacket, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What a mode, or a proxy among the arguments, of an own operator answers; NotImplemented if there is none."""
     from flambeau import library
     from flambeau.ops import dispatch
@@ -42,7 +42,7 @@ def _asked(operator: OpOverload | OpOverloadPacket, args: tuple[Any, ...], kwarg
     if operator._function._composite:
         return NotImplemented
     found = standing_in((*args, *kwargs.values()))
-    return library.ask(operator, found, args, kwargs) if found else NotImplemented
+    return dispatch.ask(operator, found, args, kwargs) if found else NotImplemented
 
 
 class OpOverload:
@@ -58,9 +58,7 @@ class OpOverload:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if watch.record is not None and self.namespace == "aten":
             return watch.record(self, args, kwargs)
-        if (answer := _asked(self, args, kwargs)) is not NotImplemented:
-            return answer
-        return self._function(*args, **kwargs)
+        return self._function(*args, **kwargs)  # an own operator's definition asks modes and proxies itself
 
     def name(self) -> str:
         """ "aten::add.Tensor"; the default overload's has no ending."""

@@ -11,7 +11,7 @@ from typing import Any, Final
 from flambeau._ops import standing_in, watch
 from flambeau.operator_schema import infer_schema as infer_schema
 from flambeau.operator_shapes import get_ctx as get_ctx
-from flambeau.ops.dispatch import ask
+from flambeau.ops import dispatch
 
 _registered: dict[str, Any] = {}
 
@@ -55,8 +55,6 @@ class CustomOpDef:
             self._made()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        from flambeau.ops import dispatch
-
         if dispatch.state.modes and watch.record is None and (answer := dispatch.ask_mode_of_operator(self._opoverload, args, kwargs)) is not NotImplemented:
             return answer
         if self._composite:
@@ -66,7 +64,7 @@ class CustomOpDef:
         from flambeau.ops import below
 
         if asked := standing_in((*args, *kwargs.values())):
-            return ask(self._opoverload, asked, args, kwargs)
+            return dispatch.ask(self._opoverload, asked, args, kwargs)
         if below.modes.stack or below.dispatched((*args, *kwargs.values())):
             return below.offer(self._opoverload, args, kwargs)
         if any(getattr(a, "is_meta", False) for a in (*args, *kwargs.values())):

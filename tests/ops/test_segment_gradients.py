@@ -21,18 +21,20 @@ def reduced(m: Any, how: str, data: Any, lengths: list[int], initial: float | No
     return y.detach().numpy(), x.grad.numpy()
 
 
+def values_and_gradients(m: Any, how: str, data: Any, lengths: Any, initial: float | None, gradient: Any) -> list[float]:
+    x = m.tensor(data, dtype=m.float64, requires_grad=True)
+    y = m.segment_reduce(x, how, lengths=m.tensor(lengths), initial=initial)
+    y.backward(m.tensor(gradient, dtype=m.float64))
+    return [*y.tolist(), *x.grad.tolist()]
+
+
 @pytest.mark.parametrize("how", ["max", "min", "sum", "mean"])
 def test_infinite_gradients(how: str) -> None:
     """What a reduction does not choose has no part in its gradient."""
     nan, inf = float("nan"), float("inf")
     rows = ([1.0, 2.0, 0.0, 4.0, 5.0], [1.0, nan, 0.0, nan, 5.0], [0.0, inf, -inf, 2.0, 2.0], [1.0, -inf, 3.0, inf, inf])
     for data, gradient, initial, lengths in itertools.product(rows, ((nan, 1.0), (2.0, inf)), (None, 1.0, nan), ((2, 3), (0, 5), (1, 4))):
-        found = []
-        for m in (flambeau, torch):
-            x = m.tensor(data, dtype=m.float64, requires_grad=True)
-            y = m.segment_reduce(x, how, lengths=m.tensor(lengths), initial=initial)
-            y.backward(m.tensor(gradient, dtype=m.float64))
-            found.append(y.tolist() + x.grad.tolist())
+        found = [values_and_gradients(m, how, data, lengths, initial, gradient) for m in (flambeau, torch)]
         assert found[0] == pytest.approx(found[1], nan_ok=True), (data, gradient, initial, lengths)
 
 
@@ -61,12 +63,7 @@ def test_any_values() -> None:
         initial, gradient = draw.choice([None, None, 0.0, 1.0, 2.0, nan, inf]), [draw.choice([1.0, 2.0, 0.0, inf, nan]) for _ in lengths]
         if how in ("max", "min") and initial is None and not any(abs(v) != inf for v in data):
             continue  # as extreme as the value of an empty segment: documented
-        found = []
-        for m in (flambeau, torch):
-            x = m.tensor(data, dtype=m.float64, requires_grad=True)
-            y = m.segment_reduce(x, how, lengths=m.tensor(lengths), initial=initial)
-            y.backward(m.tensor(gradient, dtype=m.float64))
-            found.append(y.tolist() + x.grad.tolist())
+        found = [values_and_gradients(m, how, data, lengths, initial, gradient) for m in (flambeau, torch)]
         assert found[0] == pytest.approx(found[1], nan_ok=True), (how, data, lengths, initial, gradient)
 
 

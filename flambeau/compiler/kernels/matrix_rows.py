@@ -16,13 +16,12 @@ An element's terms are added in the order of k, two at a time.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from flambeau.compiler.emit.builder import Builder
 from flambeau.compiler.kernels.matmul_dots import Dot
 from flambeau.compiler.kernels.matmul_facts import Epilogue, Facts, batch_addresses, call_epilogue, k_of_batch, load_words
-from flambeau.compiler.kernels.matrix_vector import INSTRUCTION_ROWS, by_eights, finish, split_units, vector_word_names
+from flambeau.compiler.kernels.matrix_vector import INSTRUCTION_ROWS, by_eights, finish, over_line, split_units, vector_word_names
 from flambeau.compiler.tile.contract import rank_one
 from flambeau.runtime.target import Target
 from flambeau.symbols import roughly_over
@@ -78,11 +77,6 @@ def rows_module(facts: Facts, epilogue: Epilogue | None, symbol: str, target: Ta
         both = (b.op(f"shufflevector {type_} {upper}, {type_} {lower}, <{COLUMNS} x i32> <{order}>") for order in (_LOW, _HIGH))
         return [b.op(f"bitcast {type_} {value} to <16 x i32>") for value in both]
 
-    def over_line(count: str, body: Callable[[str, str], None]) -> None:
-        whole = b.mul(b.sdiv(count, COLUMNS), COLUMNS)
-        b.loop(0, whole, COLUMNS, lambda j: body(j, ""))
-        b.when(b.op(f"icmp slt i64 {whole}, {count}"), lambda: body(whole, b.tail_mask(b.sub(count, whole), COLUMNS)))
-
     def item(batch: str, first: str, end: str) -> None:
         a, bb, c = batch_addresses(b, facts, w, batch)
         w["k"] = k_of_batch(b, w, batch)  # from here on
@@ -112,7 +106,7 @@ def rows_module(facts: Facts, epilogue: Epilogue | None, symbol: str, target: Ta
                     for value, at in zip(sums, places, strict=True):
                         b.store(_SUMS, value, at, 64)
 
-                over_line(count, at_vector)
+                over_line(b, COLUMNS, count, at_vector)
 
             b.loop(0, w["m"], height, some)
 
@@ -137,7 +131,7 @@ def rows_module(facts: Facts, epilogue: Epilogue | None, symbol: str, target: Ta
                             result.memory, _LANES, value, b.gep(result.memory, target_row, at), b.tail_mask(b.sub(count, at), _LANES), result.memory_bytes
                         )
 
-                over_line(count, at_vector)
+                over_line(b, COLUMNS, count, at_vector)
 
             b.loop(0, w["m"], height, clear)
             runs = b.mul(b.sdiv(w["k"], ROWS_AT_ONCE), ROWS_AT_ONCE)

@@ -224,6 +224,13 @@ def dot_module(facts: Facts, epilogue: Epilogue | None, symbol: str, target: Tar
     return finish(b, facts, epilogue, symbol)
 
 
+def over_line(b: Builder, width: int, count: str, body: Callable[[str, str], None]) -> None:
+    """`body(j, mask)` for each vector of a line of `count` columns: whole ones, then the masked one."""
+    whole = b.mul(b.sdiv(count, width), width)
+    b.loop(0, whole, width, lambda j: body(j, ""))
+    b.when(b.op(f"icmp slt i64 {whole}, {count}"), lambda: body(whole, b.tail_mask(b.sub(count, whole), width)))
+
+
 def sweep_module(facts: Facts, epilogue: Epilogue | None, symbol: str, target: Target) -> str:
     """The module's text for one row times a matrix whose columns lie next to each other."""
     b = Builder(target)
@@ -234,12 +241,6 @@ def sweep_module(facts: Facts, epilogue: Epilogue | None, symbol: str, target: T
     total = b.gep("i8", w["scratch"], b.mul("%worker", w["scratch_bytes"]))
     line = b.gep(compute, total, LINE)
     unit = UNIT_VECTORS * width
-
-    def over_line(count: str, body: Callable[[str, str], None]) -> None:
-        """`body(j, mask)` for each vector of the line: whole ones, then the masked one."""
-        whole = b.mul(b.sdiv(count, width), width)
-        b.loop(0, whole, width, lambda j: body(j, ""))
-        b.when(b.op(f"icmp slt i64 {whole}, {count}"), lambda: body(whole, b.tail_mask(b.sub(count, whole), width)))
 
     def item(batch: str, first: str, end: str) -> None:
         a, bb, c = batch_addresses(b, facts, w, batch)
@@ -263,7 +264,7 @@ def sweep_module(facts: Facts, epilogue: Epilogue | None, symbol: str, target: T
                     value = element.add(b, width, b.load(type_, at, size), b.load(type_, b.gep(compute, line, j), size))
                     b.store(type_, value, at, size)
 
-                over_line(count, add)
+                over_line(b, width, count, add)
 
             def sweep(k: str, rows: int) -> None:
                 factors, sources = [], []
@@ -284,7 +285,7 @@ def sweep_module(facts: Facts, epilogue: Epilogue | None, symbol: str, target: T
                         value = element.multiply_add(b, width, factor, element.widen(b, width, right), value)
                     b.store(type_, value, at, size)
 
-                over_line(count, at_vector)
+                over_line(b, width, count, at_vector)
 
             b.loop(0, w["k"], BLOCK, block)
             store(c, j0, count)
@@ -294,7 +295,7 @@ def sweep_module(facts: Facts, epilogue: Epilogue | None, symbol: str, target: T
         b.loop(b.mul(first, unit), stop, LINE, lines)
 
     def clear(at: str, count: str) -> None:
-        over_line(count, lambda j, mask: b.store(type_, element.zero(width), b.gep(compute, at, j), size))
+        over_line(b, width, count, lambda j, mask: b.store(type_, element.zero(width), b.gep(compute, at, j), size))
 
     def store(c: str, j0: str, count: str) -> None:
         if facts.c_unit == "column":
@@ -307,7 +308,7 @@ def sweep_module(facts: Facts, epilogue: Epilogue | None, symbol: str, target: T
                 else:
                     b.store(vector(result.memory, width), value, at, result.memory_bytes)
 
-            over_line(count, put)
+            over_line(b, width, count, put)
             return
 
         def one(j: str) -> None:

@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from flambeau._ops import OpOverload, OpOverloadPacket, ops
-from flambeau.library import Tag
+from flambeau.library import _CHECKS, Tag
 from flambeau.overrides import TorchFunctionMode
 from flambeau.runtime.whole_files import replacing
 from flambeau.testing._internal.optests.checks import ALL_TEST_UTILS, OpCheckError, copy_of, opcheck
 from flambeau.utils._pytree import tree_map
 
-DEFAULT_TEST_UTILS: Final = ["test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic"]
+DEFAULT_TEST_UTILS: Final = list(_CHECKS)
 DEPRECATED_DEFAULT_TEST_UTILS: Final = [*DEFAULT_TEST_UTILS, "test_aot_dispatch_static"]
 TEST_OPTIONS: Final = ("xfail", "skip", "xsuccess")
 VERSION: Final = 1
