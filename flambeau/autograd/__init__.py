@@ -90,7 +90,7 @@ def __getattr__(name: str) -> Any:
 
     if name in _HOMES:
         found = getattr(importlib.import_module(f"flambeau.autograd.{_HOMES[name]}"), name)
-        globals()[name] = found  # also where importing has put a module of that name
+        globals()[name] = found
         _document("torch.autograd", {name: found})
         return found
     if name in _MODULES:
@@ -101,7 +101,9 @@ def __getattr__(name: str) -> Any:
 
 
 from flambeau.documentation import document as _document
+from flambeau.lazy_package import keep_lazy_names as _keep_lazy_names
 from flambeau.ops.guard import guard as _guard
 
+_keep_lazy_names(__name__)
 _guard("autograd", globals())
 _document("torch.autograd", globals())

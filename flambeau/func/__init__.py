@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from flambeau.lazy_package import keep_lazy_names as _keep_lazy_names
+
 _HOMES = {
     "vmap": "mapping", "grad": "reverse", "grad_and_value": "reverse", "vjp": "reverse", "jacrev": "reverse", "hessian": "forward_mode",
     "jvp": "forward_mode", "jacfwd": "forward_mode", "linearize": "forward_mode", "functional_call": "modules", "stack_module_state": "modules",
@@ -29,7 +31,7 @@ def __getattr__(name: str) -> Any:
 
     if name in _HOMES:
         found = getattr(importlib.import_module(f"flambeau.func.{_HOMES[name]}"), name)
-        globals()[name] = found  # also where importing has put a module of that name
+        globals()[name] = found
         guard("func", {name: found})
         document("torch.func", {name: found})
         return found
@@ -42,3 +44,6 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+_keep_lazy_names(__name__)

@@ -29,3 +29,38 @@ for init in sorted(root.rglob("__init__.py")):
 def test_importing_a_module_replaces_no_name_of_its_package() -> None:
     done = processes.python("-c", PROGRAM, check=True)
     assert done.stdout == "", done.stdout
+
+
+# A lazy name that has not been asked for when the module of the same name is imported.
+FIRST = """
+import importlib, pathlib, types, flambeau
+root = pathlib.Path(flambeau.__file__).parent
+for init in sorted(root.rglob("__init__.py")):
+    name = ".".join(("flambeau", *[part for part in init.parent.relative_to(root).parts if part != "torch_names"]))
+    try:
+        package = importlib.import_module(name)
+    except ImportError:
+        continue
+    if not hasattr(package, "__getattr__"):
+        continue
+    for module in sorted({p.name.removesuffix(".py") for p in init.parent.iterdir() if p.suffix == ".py" or (p / "__init__.py").exists()} - {"__init__"}):
+        try:
+            importlib.import_module(f"{name}.{module}")
+            found = getattr(package, module)
+        except (ImportError, AttributeError, SystemExit):
+            continue
+        if isinstance(found, types.ModuleType) and module in vars(package):
+            del vars(package)[module]
+            try:
+                asked = getattr(package, module)
+            except AttributeError:
+                asked = found
+            vars(package)[module] = found
+            if not isinstance(asked, types.ModuleType):
+                print(f"{name}.{module}")
+"""
+
+
+def test_a_module_that_is_imported_first_does_not_take_a_lazy_names_place() -> None:
+    done = processes.python("-c", FIRST, check=True)
+    assert done.stdout == "", done.stdout
