@@ -30,6 +30,7 @@ from flambeau.trace.debugging import untraced
 from flambeau.trace.evaluate import flush
 from flambeau.trace.existing import maker
 from flambeau.trace.meta import is_dense
+from flambeau.trace.programs import refuse_programs
 from flambeau.trace.recorder import _TENSOR, GRAD_MODE, Boundary, Fragment, Trace, local, run_in
 from flambeau.trace.state import State
 from flambeau.trace.tiers import MODE, PIECES, in_pieces
@@ -525,6 +526,7 @@ def backward(
             if LISTENERS:
                 _tell([tr.boundaries[slot].tensor for slot in state.info.slots])
             return
+    refuse_programs("backward()", tensors)
     tensors = _read(tensors)
     before = tr.state
     engine = Engine(retain_graph, create_graph, inputs, accumulate=True)
@@ -618,6 +620,7 @@ def grad(
         from flambeau.func.pullback import grad_under_levels
 
         return grad_under_levels(outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused, batched)
+    refuse_programs("torch.autograd.grad", (*outputs, *inputs))
     for i, t in enumerate(inputs):
         if not t.requires_grad:
             raise RuntimeError(f"autograd.grad: one of the differentiated Tensors does not require grad (inputs[{i}])")

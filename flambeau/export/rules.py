@@ -134,6 +134,11 @@ def _batch_normalised(x: Tensor, weight: Any, bias: Any, mean: Tensor, var: Tens
     return meta(m.shape, None, m.dtype), *[meta(statistics.shape, None, statistics.dtype)] * 4
 
 
+def _dropped(x: Tensor, *args: Any) -> tuple[Meta, Meta]:
+    m = layout_of(x)
+    return meta(m.shape, None, m.dtype), meta(m.shape, None, flambeau.bool)
+
+
 def _like_second(gradient: Tensor, x: Tensor, *args: Any, **_: Any) -> Meta:
     m = layout_of(x)
     return meta(m.shape, None, m.dtype)
@@ -163,5 +168,5 @@ RULES: Final[dict[str, Callable[..., Any]]] = {
     **dict.fromkeys(("pdist", "_pdist_forward"), _pairs), "fill": _like, "zero": _like, "_embedding_bag": _bags, "embedding_bag": _bags,
     "convolution_backward": _of_convolution, "_native_batch_norm_legit_functional": _batch_normalised,
     **dict.fromkeys(("_adaptive_avg_pool2d_backward", "avg_pool2d_backward"), _like_second),
-    "_assert_tensor_metadata": _assertion, "_assert_scalar": _assertion, "_assert_async": _assertion,
+    "native_dropout": _dropped, "_assert_tensor_metadata": _assertion, "_assert_scalar": _assertion, "_assert_async": _assertion,
 }  # fmt: skip

@@ -29,6 +29,7 @@ from flambeau.ops import below, dispatch, instrument
 from flambeau.symbols import Expr, Recording, Sym, SymFloat
 from flambeau.tensor import Tensor
 from flambeau.trace.meta import Meta, Size, meta
+from flambeau.trace.programs import refuse_programs
 from flambeau.trace.recorder import bare
 from flambeau.utils._pytree import tree_map
 
@@ -45,6 +46,7 @@ class Traced(Tensor):
 
     node: Node | None = None
     grad_fn = None
+    stands_in_a_program = True
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None) -> Any:
@@ -168,6 +170,8 @@ class Tracer:
         space = under_flambeau(getattr(function, "__module__", None) or "")
         if plain in _VALUES:
             raise data_dependent(plain, args)
+        if plain == "backward":
+            refuse_programs("backward()", args)
         if plain in below._QUESTIONS or plain in _NO_EFFECT:
             return args[0] if plain == "requires_grad_" else self.ask(function, args, kwargs)
         if space == "flambeau.nn.init":

@@ -19,6 +19,7 @@ from flambeau.func.levels import Expansion, Level, LevelTensor, _new, bottom, de
 from flambeau.ops.primitives.forward import push
 from flambeau.tensor import Tensor, inner_dict
 from flambeau.trace.meta import Meta, is_dense
+from flambeau.trace.programs import refuse_programs
 from flambeau.trace.recorder import _TENSOR, local, run_in, storage_of
 
 
@@ -79,6 +80,7 @@ class JvpLevel(Level):
 
     def dual(self, primal: Any, tangent: Any) -> DualTensor:
         """A tensor of this level."""
+        refuse_programs("torch.func.jvp and its like", (primal, tangent))
         t: DualTensor = _new(DualTensor)
         t._level = self
         t._inner = primal

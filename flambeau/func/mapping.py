@@ -9,6 +9,7 @@ from typing import Any
 from flambeau.func.batch import BatchedTensor, VmapLevel
 from flambeau.func.levels import leaves_no_level
 from flambeau.tensor import Tensor
+from flambeau.trace.programs import refuse_programs
 from flambeau.utils._pytree import TreeSpec, _broadcast_to_and_flatten, tree_flatten, tree_map_, tree_unflatten
 
 InDims = int | tuple[Any, ...]
@@ -130,6 +131,7 @@ def _batch_size(dims: list[int | None], args: list[Any]) -> int:
 @leaves_no_level
 def _flat(func: Any, size: int, dims: list[int | None], args: list[Any], spec: TreeSpec, out_dims: Any, randomness: str, kwargs: dict[str, Any]) -> Any:
     """One pass of the function over all samples."""
+    refuse_programs("torch.func.vmap", args)
     with VmapLevel(size, randomness) as level:
         entered = [a if d is None else level.enter(a, d) for a, d in zip(args, dims, strict=True)]
         results = func(*tree_unflatten(entered, spec), **kwargs)

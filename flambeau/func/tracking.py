@@ -13,6 +13,7 @@ from typing import Any
 from flambeau.func.batch import BatchedTensor, VmapLevel, wrap
 from flambeau.func.forward import DualTensor, JvpLevel
 from flambeau.func.levels import LevelTensor, bottom
+from flambeau.trace.programs import refuse_programs
 from flambeau.trace.recorder import local
 from flambeau.trace.state import State
 from flambeau.trace.while_set import while_set
@@ -43,6 +44,7 @@ class Scope:
         return while_set(local, "trace", level, self._rename, t)
 
     def _rename(self, t: Any) -> Any:
+        refuse_programs("torch.func.grad and its like", (t,))
         if self.follows and t.requires_grad:
             from flambeau.ops.indexing import _alias
 

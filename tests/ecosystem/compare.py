@@ -29,7 +29,9 @@ FOLDER = Path(__file__).parent / "programs"
 ROOT = Path(__file__).resolve().parents[2]
 TOLERANCE = 1e-4
 SUITES_HEADING = "## Their own tests"
-VERSIONS = "import importlib.metadata as m, json; print(json.dumps({d.metadata['Name'].lower().replace('_', '-'): d.version for d in m.distributions()}))"
+VERSIONS = (
+    "import importlib.metadata as m, json; print(json.dumps({d.metadata['Name'].lower().replace('_', '-'): d.version for d in reversed([*m.distributions()])}))"
+)
 
 
 @dataclass

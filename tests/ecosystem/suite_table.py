@@ -81,7 +81,7 @@ SUITES = (
     Suite("torch-optimizer", "torch-optimizer", "jettify/pytorch-optimizer", "v0.3.0", "all", "tests", "tests"),
     Suite("botorch", "botorch", "pytorch/botorch", "v0.15.1", "a sample of all: 1 of 8", "test", "test --every 8"),
     Suite("transformers", "transformers", "huggingface/transformers", "v5.5.0",
-          "models: BERT, GPT-2, Llama, Qwen 2, Mistral, Mixtral, T5, ViT, CLIP, Whisper, wav2vec 2: 1 of 16", "tests utils",
+          "models: BERT, GPT-2, Llama, Qwen 2, Mistral, Mixtral, T5, ViT, CLIP, Whisper, wav2vec 2: 1 of 16", "tests utils src/transformers",
           " ".join(f"tests/models/{m}/test_modeling_{m}.py" for m in "bert gpt2 llama qwen2 mistral mixtral t5 vit clip whisper wav2vec2".split())
           + " --every 16"),
     Suite("transformers-utilities", "transformers", "huggingface/transformers", "v5.5.0",
@@ -112,7 +112,7 @@ SUITES = (
           "--import-mode=importlib " + _under("keras/src", "layers losses metrics ops optimizers trainers models initializers") + " --every 20",
           {"KERAS_BACKEND": "torch"}),
     Suite("trl", "trl", "huggingface/trl", "v1.9.0", "collators, data, utilities, core", "tests",
-          _under("tests", "test_utils.py test_data_utils.py test_collators.py test_callbacks.py")),
+          _under("tests", "test_utils.py test_data_utils.py test_callbacks.py test_activation_offloading.py test_chat_template_utils.py test_model_utils.py")),
     Suite("sentence-transformers", "sentence-transformers", "huggingface/sentence-transformers", "v6.0.0", "a sample of all: 1 of 4", "tests pyproject.toml",
           "tests --every 4"),
     Suite("segmentation-models-pytorch", "segmentation-models-pytorch", "qubvel-org/segmentation_models.pytorch", "v0.5.0", "a sample of all: 1 of 10",

@@ -1,16 +1,7 @@
-"""torch.fx.experimental.proxy_tensor: tracing by tensors that stand for nodes, which is not there: no such mode is active."""
+"""torch.fx.experimental.proxy_tensor: functions as graphs of aten's operators, by tensors that stand for nodes."""
 
 from __future__ import annotations
 
-from flambeau import absent as _absent
+from flambeau.export.make_fx import ProxyTorchDispatchMode, disable_proxy_modes_tracing, get_isolated_graphmodule, get_proxy_mode, make_fx
 
-_refuse = _absent.refusal(NotImplementedError, "there are no proxy tensors", "torch.fx.symbolic_trace gives a program's graph")
-
-
-def get_proxy_mode() -> None:
-    """None: no such mode is active."""
-    return
-
-
-_absent.define(globals(), "make_fx(f, *args, **options) !", _refuse, "such tracer: there is no")
-_absent.classes(globals(), ["ProxyTorchDispatchMode"], _refuse, "such tracer: there is no")
+__all__ = ["ProxyTorchDispatchMode", "disable_proxy_modes_tracing", "get_isolated_graphmodule", "get_proxy_mode", "make_fx"]
