@@ -10,7 +10,7 @@ from pathlib import PurePath
 
 # (folder, file without endings) -> our module; None: there is nothing in the file that flambeau would need.
 _KNOWN: dict[tuple[str, str], str | None] = {
-    ("torchvision", "_C"): "flambeau.extensions.torchvision",
+    ("torchvision", "_C"): "flambeau.extensions.torchvision_operators",
     ("lib", "_torchaudio"): "flambeau.extensions.torchaudio",
     ("lib", "libtorchaudio"): None,  # the other half of the same
 }

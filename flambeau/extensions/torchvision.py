@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 import flambeau as torch
-from flambeau.library import define, impl
 
 
 def _cuda_version() -> int:
@@ -18,8 +19,6 @@ def nms(dets: Any, scores: Any, iou_threshold: float) -> Any:
 
     RuntimeError for other shapes.
     """
-    import numpy as np
-
     if dets.ndim != 2 or dets.shape[1] != 4:
         raise RuntimeError(f"boxes should be a 2d tensor with 4 elements in dimension 1, got {tuple(dets.shape)}")
     if scores.ndim != 1 or scores.shape[0] != dets.shape[0]:
@@ -122,6 +121,30 @@ def _roi_align_backward(
 
 
 # -- deformable convolution -----------------------------------------------------------------------------------------
+def _fits(input: Any, weight: Any, offset: Any, mask: Any, steps: tuple[int, ...], groups: int, offset_groups: int, use_mask: bool) -> None:
+    """RuntimeError for shapes that are no deformable convolution's."""
+    for name, t in (("input", input), ("offset", offset), ("weight", weight), *((("mask", mask),) if use_mask else ())):
+        if t.ndim != 4:
+            raise RuntimeError(f"deform_conv2d: {name} must have 4 dims, got shape {tuple(t.shape)}")
+    (batch, channels, *size), (out_channels, inner, *taps) = input.shape, weight.shape
+    if min(*steps[:2], *steps[4:]) < 1 or min(steps[2:4]) < 0 or min(taps) < 1:
+        raise RuntimeError(f"deform_conv2d: kernel, stride and dilation must be positive and padding not negative; kernel {taps}, (stride_h, stride_w, pad_h, "
+                           f"pad_w, dilation_h, dilation_w) is {steps}")  # fmt: skip
+    if inner * groups != channels or out_channels % groups or channels % offset_groups:
+        raise RuntimeError(f"deform_conv2d: an input of {channels} channels and a weight of shape {tuple(weight.shape)} do not fit {groups} groups and "
+                           f"{offset_groups} offset groups")  # fmt: skip
+    out = [(n + 2 * pad - (step * (k - 1) + 1)) // stride + 1 for n, k, stride, pad, step in zip(size, taps, steps[:2], steps[2:4], steps[4:], strict=True)]
+    if min(out) < 1:
+        raise RuntimeError(f"Calculated output size too small - out_h: {out[0]} out_w: {out[1]}")
+    for name, t, wanted in (("offset", offset, 2), *((("mask", mask, 1),) if use_mask else ())):
+        if t.shape[1] != wanted * offset_groups * taps[0] * taps[1]:
+            raise RuntimeError(f"{name}.shape[1] is not valid: got: {t.shape[1]} expected: {wanted * offset_groups * taps[0] * taps[1]}")
+        if t.shape[0] != batch:
+            raise RuntimeError(f"invalid batch size of {name}: got {t.shape[0]}, the input has {batch}")
+        if list(t.shape[2:]) != out:
+            raise RuntimeError(f"{name} output dims: ({t.shape[2]}, {t.shape[3]}) - computed output dims: ({out[0]}, {out[1]})")
+
+
 def _deform_conv2d(
     input: Any, weight: Any, offset: Any, mask: Any, bias: Any, stride: tuple[int, int], pad: tuple[int, int], dilation: tuple[int, int], groups: int,
     offset_groups: int, use_mask: bool,
@@ -162,6 +185,7 @@ def deform_conv2d(
     groups: int, offset_groups: int, use_mask: bool,
 ) -> Any:  # fmt: skip
     """A convolution whose places are moved by `offset` (N, 2 offset_groups rows columns, H', W') and weighted by `mask`."""
+    _fits(input, weight, offset, mask, (stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w), groups, offset_groups, use_mask)
     return _deform_conv2d(input, weight, offset, mask, bias, (stride_h, stride_w), (pad_h, pad_w), (dilation_h, dilation_w), groups, offset_groups, use_mask)
 
 
@@ -177,11 +201,14 @@ def _deform_conv2d_backward(
     return _gradient(function, grad, input, weight, offset, mask, bias)
 
 
-# -- what has one function for the forward pass only, or none --------------------------------------------------------
+def whole(values: Any) -> Any:
+    """Numbers rounded to whole ones, halves away from zero."""
+    return np.copysign(np.floor(np.abs(values) + 0.5), values).astype(np.int64)
+
+
+# -- maxima -------------------------------------------------------------------------------------------------------------
 def roi_pool(input: Any, rois: Any, spatial_scale: float, pooled_height: int, pooled_width: int) -> tuple[Any, Any]:
     """(maxima over the bins of regions, places of the maxima in the image or -1): (K, C, pooled_height, pooled_width), int32 places."""
-    import numpy as np
-
     _checked(input, rois, "roi_pool")
     image, boxes = input.detach().numpy(), rois.detach().numpy()
     channels, height, width = image.shape[1:]
@@ -193,7 +220,7 @@ def roi_pool(input: Any, rois: Any, spatial_scale: float, pooled_height: int, po
         return [(min(max(int(np.floor(i * step)) + start, 0), size), min(max(int(np.ceil((i + 1) * step)) + start, 0), size)) for i in range(number)]
 
     for k, box in enumerate(boxes):
-        left, top, right, bottom = [int(np.floor(v * spatial_scale + 0.5)) for v in box[1:]]
+        left, top, right, bottom = whole(box[1:] * spatial_scale).tolist()
         rows, columns = bins(top, bottom, pooled_height, height), bins(left, right, pooled_width, width)
         for i, (y0, y1) in enumerate(rows):
             for j, (x0, x1) in enumerate(columns):
@@ -213,11 +240,3 @@ def _roi_pool_backward(
     start = rois[:, 0].long()[:, None] * (channels * height * width) + (torch.arange(channels) * (height * width))[None, :]
     rows = start[:, :, None, None] + argmax.long().clamp(min=0)
     return image.index_add(0, rows.reshape(-1), torch.where(argmax >= 0, grad, 0.0).reshape(-1)).reshape(batch_size, channels, height, width)
-
-
-for _function in (
-    _cuda_version, nms, roi_align, _roi_align_backward, deform_conv2d, _deform_conv2d_backward, roi_pool, _roi_pool_backward,
-):  # fmt: skip
-    impl(f"torchvision::{_function.__name__}", "CPU", _function)
-for _name in "ps_roi_align _ps_roi_align_backward ps_roi_pool _ps_roi_pool_backward qnms qroi_align box_iou_rotated".split():
-    define(f"torchvision::{_name}", "")  # a call says that there is no function for the CPU

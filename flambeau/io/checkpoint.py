@@ -70,9 +70,10 @@ _PurePickler: Any = pickle._Pickler  # the pickler that is written in Python: it
 class Pickler(_PurePickler):  # type: ignore[misc]
     """Python's own pickler, with PyTorch's names for our objects."""
 
-    def __init__(self, file: Any, protocol: int) -> None:
+    def __init__(self, file: Any, protocol: int, views: bool = False) -> None:
         super().__init__(file, protocol)
         self.storages: list[Any] = []
+        self._ending = (None,) if views else ()  # storages of legacy files may be views of others; ours are none
         self._references: dict[int, _StorageReference] = {}
         self._globals: dict[tuple[str, str], _Global] = {}
 
@@ -165,7 +166,7 @@ class Pickler(_PurePickler):  # type: ignore[misc]
         found = self._references.get(id(untyped._storage))
         kind = self._name("torch.storage", "UntypedStorage") if bytes_only else self._name("torch", NAME_OF_DTYPE[storage.dtype])
         if found is None:
-            found = _StorageReference(("storage", kind, str(len(self.storages)), location_tag(untyped), storage.size()))
+            found = _StorageReference(("storage", kind, str(len(self.storages)), location_tag(untyped), storage.size(), *self._ending))
             self._references[id(untyped._storage)] = found
             self.storages.append(untyped)  # also keeps it alive, so that its id stays its own
         elif found.identity[1] is not kind:
@@ -189,11 +190,10 @@ def save(obj: Any, f: Any, pickle_module: Any = pickle, pickle_protocol: int = 2
     """
     if pickle_module is not None and pickle_module is not pickle:
         raise NotImplementedError(f"save: pickle_module={pickle_module!r} is not supported: checkpoints are written by Python's own pickle")
-    if not _use_new_zipfile_serialization:
-        raise NotImplementedError("save: the legacy format is read, but not written; leave out _use_new_zipfile_serialization")
+    write = _write if _use_new_zipfile_serialization else _write_legacy
     if hasattr(f, "write"):
         archive = io.BytesIO()
-        _write(obj, archive, "archive", pickle_protocol)
+        write(obj, archive, "archive", pickle_protocol)
         f.write(archive.getvalue())
         if hasattr(f, "flush"):  # whoever opens the file by its name reads all of it
             f.flush()
@@ -204,7 +204,7 @@ def save(obj: Any, f: Any, pickle_module: Any = pickle, pickle_protocol: int = 2
         raise RuntimeError(f"Parent directory {folder} does not exist.")
     stem = os.path.splitext(base)[0] or "archive"
     with whole_files.replacing(path) as file:
-        _write(obj, file, stem, pickle_protocol)
+        write(obj, file, stem, pickle_protocol)
 
 
 def _write(obj: Any, file: Any, stem: str, protocol: int) -> None:
@@ -220,6 +220,14 @@ def _write(obj: Any, file: Any, stem: str, protocol: int) -> None:
             data_of = bytes(storage.nbytes()) if SETTINGS.skips_data else memoryview(storage._bytes())
             record(archive, f"{stem}/data/{key}", data_of)
         record(archive, f"{stem}/version", b"3\n")
+
+
+def _write_legacy(obj: Any, file: Any, stem: str, protocol: int) -> None:
+    data = io.BytesIO()
+    pickler = Pickler(data, protocol, views=True)
+    pickler.dump(obj)
+    counts = [reference.identity[4] for reference in pickler._references.values()]
+    legacy.write(file, data.getvalue(), list(zip(pickler.storages, counts, strict=True)), protocol)
 
 
 def record(archive: zipfile.ZipFile, name: str, data: Any) -> None:

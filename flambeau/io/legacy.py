@@ -1,4 +1,4 @@
-"""Reading of the formats that PyTorch wrote before version 1.6.
+"""The formats that PyTorch wrote before version 1.6: both are read, the first is written.
 
 Pickles one after another, then the storages (0.1.10 to 1.5, and still with _use_new_zipfile_serialization=False):
 
@@ -15,9 +15,10 @@ A tar archive (before 0.1.10) of three members:
 from __future__ import annotations
 
 import os
+import pickle
 import struct
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pickle import UnpicklingError
 from typing import Any, BinaryIO
 
@@ -48,6 +49,18 @@ def _part(whole: TypedStorage, offset: int, numel: int) -> TypedStorage:
     storage = Storage(foreign(engine.buffer.address + offset * size, numel * size, engine.buffer))
     storage.external = engine.external = True  # two storages lie over one memory: nothing about it is left pending
     return TypedStorage(wrap_storage=UntypedStorage(wrap=storage), dtype=whole.dtype)
+
+
+def write(file: BinaryIO, data: bytes, storages: Sequence[tuple[UntypedStorage, int]], protocol: int) -> None:
+    """A legacy file of an object's pickle and the storages, each with its number of elements, that it names by their places."""
+    system = {"protocol_version": PROTOCOL, "little_endian": True, "type_sizes": {"short": 2, "int": 4, "long": 4}}
+    for head in (MAGIC, PROTOCOL, system):
+        pickle.dump(head, file, protocol)
+    file.write(data)
+    pickle.dump([str(key) for key in range(len(storages))], file, protocol)
+    for storage, numel in storages:
+        file.write(struct.pack("<q", numel))
+        file.write(bytes(storage.nbytes()) if SETTINGS.skips_data else memoryview(storage._bytes()))
 
 
 def read(file: BinaryIO, unpickle: Unpickle, restore: Restore) -> Any:

@@ -63,6 +63,8 @@ SUITES = (
                   "*test_plane.py::*": "mended since: objects that pass look-ups on to the tensor they wrap"}),
     Suite("timm", "timm", "huggingface/pytorch-image-models", "v1.0.28", "layers, optimizers, schedulers, utilities: 1 of 2", "tests",
           _under("tests", "test_layers.py test_layers_drop.py test_layers_pool.py test_optim.py test_scheduler.py test_utils.py test_task.py") + " --every 2"),
+    Suite("timm-models", "timm", "huggingface/pytorch-image-models", "v1.0.28", "models: forward, backward, features, TorchScript: 1 of 60", "tests",
+          "tests/test_models.py --every 60"),
     Suite("torch_geometric-nn", "torch-geometric", "pyg-team/pytorch_geometric", "2.8.0", "layers: 1 of 5", "test pyproject.toml", "test/nn --every 5",
           differ={"*test_gat_conv*": BATCHED_CSR, "*test_gatv2_conv*": BATCHED_CSR,
                   "*graph_breaks*": "`torch._dynamo.explain` raises: nothing reads bytecode here",
@@ -96,6 +98,13 @@ SUITES = (
           + " --every 100",
           differ={"*test_models.py::*": SCRIPT, "*test_ops.py::*": "`torch.testing._internal.optests` is there since; not run again",
                   "*test_backbone_utils.py::*": FX}),
+    Suite("transformers-families", "transformers", "huggingface/transformers", "v5.5.0",
+          "models: 20 other families, among them RoBERTa, DeBERTa, BART, OPT, Gemma, Phi, Falcon, Swin, DETR, SAM, Mamba: 1 of 40", "tests utils src/transformers",
+          " ".join(f"tests/models/{m}/test_modeling_{m}.py" for m in "roberta distilbert deberta_v2 electra bart opt gemma phi falcon gpt_neox bloom "
+                   "swin deit convnext detr segformer sam mamba pegasus hubert".split()) + " --every 40"),
+    Suite("transformers-generation", "transformers", "huggingface/transformers", "v5.5.0", "generation, Trainer, data collators: 1 of 2",
+          "tests utils src/transformers", _under("tests", "generation trainer") + " --every 2"),
+    Suite("torchvision-operators", "torchvision", "pytorch/vision", "v0.22.0", "operators: 1 of 15", "test packaging pytest.ini", "test/test_ops.py --every 15"),
     Suite("lightning", "pytorch-lightning", "Lightning-AI/pytorch-lightning", "2.6.5", "core, callbacks, loops, loggers, models, trainer, utilities: 1 of 25",
           "tests pyproject.toml", _under("tests/tests_pytorch", "callbacks checkpointing core loggers loops models overrides plugins profilers trainer tuner "
                                          "utilities") + " --every 25",
@@ -103,6 +112,8 @@ SUITES = (
     Suite("diffusers", "diffusers", "huggingface/diffusers", "v0.40.0", "schedulers, UNets, autoencoders, layers: 1 of 8", "tests",
           _under("tests", "schedulers models/unets models/autoencoders models/test_activations.py models/test_attention_processor.py "
                  "models/test_layers_utils.py") + " --every 8"),
+    Suite("diffusers-transformers", "diffusers", "huggingface/diffusers", "v0.40.0", "transformers of images and videos, pipelines of Stable Diffusion: 1 of 8",
+          "tests", _under("tests", "models/transformers pipelines/stable_diffusion pipelines/stable_diffusion_xl pipelines/flux pipelines/ddim") + " --every 8"),
     Suite("peft", "peft", "huggingface/peft", "v0.20.0", "adapters of custom models, buffers, utilities: 1 of 60", "tests",
           _under("tests", "test_custom_models.py test_initialization.py test_bufferdict.py test_other.py test_config.py test_mixed.py") + " --every 60"),
     Suite("stable-baselines3", "stable-baselines3", "DLR-RM/stable-baselines3", "v2.8.0", "a sample of all: 1 of 8", "tests", "tests --every 8"),

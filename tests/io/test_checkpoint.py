@@ -35,9 +35,11 @@ def test_reads_every_dtype(tmp_path, name, legacy):
 
 
 @pytest.mark.parametrize("name", DTYPES)
-def test_writes_every_dtype(tmp_path, name):
+@pytest.mark.parametrize("legacy", [False, True])
+def test_writes_every_dtype(tmp_path, name, legacy):
     t = flambeau.arange(6).reshape(2, 3).to(getattr(flambeau, name))
-    flambeau.save(t, tmp_path / "t.pt")
+    flambeau.save(t, tmp_path / "t.pt", _use_new_zipfile_serialization=not legacy)
+    assert zipfile.is_zipfile(tmp_path / "t.pt") is not legacy
     same_layout(t, torch.load(tmp_path / "t.pt", weights_only=True))
     same_layout(flambeau.load(tmp_path / "t.pt"), t)
 
@@ -66,15 +68,36 @@ def test_reads_structures_and_keeps_sharing(tmp_path, legacy):
     assert mine["b"][2, 1].item() == 99.0 and mine["c"][0, 1].item() == 99.0
 
 
-def test_writes_structures_and_keeps_sharing(tmp_path):
+@pytest.mark.parametrize("legacy", [False, True])
+def test_writes_structures_and_keeps_sharing(tmp_path, legacy):
     x = flambeau.arange(12.0).reshape(3, 4)
-    flambeau.save({"x": x, "t": x.t(), "part": x[1:, ::2], "size": x.shape, "dtype": flambeau.int64}, tmp_path / "w.pt")
+    things = {"x": x, "t": x.t(), "part": x[1:, ::2], "size": x.shape, "dtype": flambeau.int64}
+    flambeau.save(things, tmp_path / "w.pt", _use_new_zipfile_serialization=not legacy)
     theirs = torch.load(tmp_path / "w.pt", weights_only=True)
     same_layout(x, theirs["x"])
     same_layout(x[1:, ::2], theirs["part"])
     theirs["x"][0, 1] = 7
     assert theirs["t"][1, 0] == 7 and theirs["size"] == torch.Size([3, 4]) and theirs["dtype"] is torch.int64
-    torch.load(tmp_path / "w.pt", mmap=True)  # records are aligned
+    mine = flambeau.load(tmp_path / "w.pt")
+    mine["x"][1, 2] = 7
+    assert mine["part"][0, 1].item() == 7
+    if not legacy:
+        torch.load(tmp_path / "w.pt", mmap=True)  # records are aligned
+
+
+def test_a_legacy_file_of_a_module_and_an_optimizer():
+    layer, theirs = nn.Linear(3, 2), torch.nn.Linear(3, 2)
+    optimizer = flambeau.optim.Adam(layer.parameters())
+    layer(flambeau.ones(3)).sum().backward()
+    optimizer.step()
+    file = io.BytesIO()
+    flambeau.save({"model": layer.state_dict(), "optimizer": optimizer.state_dict(), "empty": flambeau.ones(0)}, file, _use_new_zipfile_serialization=False)
+    file.seek(0)
+    read = torch.load(file, weights_only=True)
+    theirs.load_state_dict(read["model"])
+    torch.optim.Adam(theirs.parameters()).load_state_dict(read["optimizer"])
+    same_layout(layer.weight, theirs.weight)
+    assert read["empty"].shape == (0,)
 
 
 def test_networks_and_optimizers_travel_both_ways(tmp_path):

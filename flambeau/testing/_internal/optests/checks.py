@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from flambeau._ops import OpOverload, OpOverloadPacket
-from flambeau.library import CustomOpDef
+from flambeau.library import _CHECKS, CustomOpDef
 from flambeau.tensor import Tensor
 from flambeau.testing._internal.optests.autograd_registration import autograd_registration_check
 from flambeau.testing._internal.optests.fake_tensor import fake_check
@@ -34,8 +34,8 @@ ALL_TEST_UTILS: Final[dict[str, Callable[..., None]]] = {
 
 
 def opcheck(
-    op: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None, *, test_utils: str | Sequence[str], raise_exception: bool = True,
-    rtol: float | None = None, atol: float | None = None,
+    op: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None, *, test_utils: str | Sequence[str] = _CHECKS,
+    raise_exception: bool = True, rtol: float | None = None, atol: float | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """See torch.library.opcheck. ValueError for what is no operator, for an unknown check, and for one of `rtol` and `atol` alone."""
     if (rtol is None) != (atol is None):
