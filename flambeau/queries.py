@@ -127,7 +127,6 @@ def can_cast(from_: dtype, to: dtype) -> bool:
 
 def broadcast_shapes(*shapes: Any) -> Any:
     """The common shape of several shapes."""
-    from flambeau.ops.primitive import broadcast_shapes as rule
     from flambeau.trace.meta import Size
 
     given: list[tuple[int, ...]] = []
@@ -143,7 +142,17 @@ def broadcast_shapes(*shapes: Any) -> Any:
             if n < 0:
                 raise ValueError(f"broadcast_shapes: Attempting to broadcast a dimension with negative length! Got {s!r}")
         given.append(tuple([whole(n) for n in sizes]))
-    return Size(rule("broadcast_shapes", given))
+    common: list[int] = []
+    for k, shape in enumerate(given):
+        common = [1] * (len(shape) - len(common)) + common
+        for d in range(-1, -len(shape) - 1, -1):
+            if shape[d] != 1 and common[d] not in (1, shape[d]):
+                raise RuntimeError(
+                    f"broadcast_shapes: Attempting to broadcast a dimension of length {shape[d]} at {d}! Mismatching argument at index {k} had {shape}; "
+                    f"but expected shape should be broadcastable to {common}"
+                )
+            common[d] = common[d] if shape[d] == 1 else shape[d]
+    return Size(common)
 
 
 def typename(obj: Any) -> str:

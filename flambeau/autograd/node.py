@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from flambeau.autograd.hooks import RemovableHandle, register_hook
 from flambeau.autograd.node_names import camel, name_of_call
 from flambeau.trace.recorder import is_view, local
 
@@ -11,11 +13,55 @@ if TYPE_CHECKING:
     from flambeau.tensor import Tensor
 
 
+class _NotKept(Sequence[Any]):
+    """What hooks of a node get for the gradients of its inputs: whoever looks at it is told that they are not there."""
+
+    def __getitem__(self, i: Any) -> Any:
+        raise NotImplementedError(
+            "hooks of grad_fn: the gradients of a node's inputs are not kept, as histories are graphs of primitives; register a hook on the input tensors"
+        )
+
+    def __len__(self) -> int:
+        self[0]
+        return 0
+
+    def __repr__(self) -> str:
+        return "<gradients of the inputs, which are not kept>"
+
+
 class Node:
     """The operation behind a tensor. Its class is named as PyTorch names it: MulBackward0, ..."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, tensor: Tensor | None = None) -> None:
         self._name = name
+        self._tensor = tensor
+        self._version = 0 if tensor is None else tensor._version
+
+    def _made(self) -> Tensor:
+        """The tensor that the operation made. RuntimeError if it was written to since, or if the node is none of a tensor's."""
+        t = self._tensor
+        if t is None or t._version != self._version:
+            why = "the tensor was written to since" if t is not None else "it is none of a tensor's history"
+            raise RuntimeError(f"hooks of grad_fn: {self._name} takes none, as {why}; register the hook on the tensor (Tensor.register_hook)")
+        return t
+
+    def register_prehook(self, fn: Callable[[tuple[Any, ...]], Any]) -> RemovableHandle:
+        """Call `fn` with the gradients that come to this node, a tuple of one, before they go on; a tuple that it returns takes their place."""
+
+        def hook(gradient: Tensor) -> Tensor | None:
+            found = fn((gradient,))
+            return found[0] if isinstance(found, tuple) else found
+
+        return register_hook(self._made(), hook)
+
+    def register_hook(self, fn: Callable[[Any, tuple[Any, ...]], Any]) -> RemovableHandle:
+        """Call `fn(grad_inputs, grad_outputs)` when the gradients of this node are computed. Those of its inputs are not there to be read or replaced."""
+
+        def hook(gradient: Tensor) -> None:
+            if fn(_NotKept(), (gradient,)) is not None:
+                raise NotImplementedError("hooks of grad_fn: gradients of a node's inputs cannot be replaced; register a hook on the input tensors")
+
+        return register_hook(self._made(), hook)
 
     def name(self) -> str:
         """The class's name; of those that PyTorch does not generate, with its namespace."""
@@ -78,7 +124,7 @@ def node_of(t: Tensor) -> Node:
     cls = _CLASSES.get(name)
     if cls is None:
         cls = _CLASSES[name] = type(name, (Node,), {})
-    return cls(name)
+    return cls(name, t)
 
 
 def _in_trace(tr: Any, slot: int) -> tuple[Any, Any, Any]:
