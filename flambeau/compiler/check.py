@@ -81,7 +81,7 @@ def _pointwise(node: Node, xs: list[Value]) -> Result:
         return [(tuple(node.attr("shape")), dtypes.float32)]
     if op == "take":
         x, index = xs
-        _require(len(x.shape) == 1 and index.dtype is dtypes.int64, "take: 1-d x and int64 index")
+        _require(len(x.shape) == 1, "take: 1-d x")
         return [(index.shape, x.dtype)]
     if op == "searchsorted":
         ordered, values = xs
@@ -213,7 +213,7 @@ def _pool(node: Node, xs: list[Value]) -> Result:
     if node.op == "max_pool":
         return [(shape, xs[0].dtype), (shape, dtypes.int64)]
     if node.op == "max_pool_gradient":
-        _require(xs[1].shape == xs[0].shape and xs[1].dtype is dtypes.int64, "max_pool_gradient: indices like g")
+        _require(xs[1].shape == xs[0].shape, "max_pool_gradient: indices like g")
     return [(shape, xs[0].dtype)]
 
 
@@ -270,7 +270,7 @@ def _move(node: Node, xs: list[Value]) -> Result:
         return [(x.shape, x.dtype)]
     if op == "put":
         _require(len(x.shape) == 1 and xs[1].shape == xs[2].shape, "put: 1-d x; index and source of one shape")
-        _check_indexed(node, xs)
+        _check_source(node, xs)
         return [(x.shape, x.dtype)]
     dim = node.attr("dim")
     _require(0 <= dim < max(len(x.shape), 1), f"{op}: dim {dim} of shape {x.shape}")
@@ -291,7 +291,7 @@ def _move(node: Node, xs: list[Value]) -> Result:
         _require(0 <= k <= x.shape[dim], f"topk: k {k} of {x.shape[dim]}")
         shape = (*x.shape[:dim], k, *x.shape[dim + 1 :])
         return [(shape, x.dtype), (shape, dtypes.int64)]
-    _check_indexed(node, xs)
+    _check_source(node, xs)
     index = xs[1]
     rows = (*x.shape[:dim], *index.shape, *x.shape[dim + 1 :])
     if op == "take_rows":
@@ -308,8 +308,7 @@ def _move(node: Node, xs: list[Value]) -> Result:
     return [(x.shape, x.dtype)]
 
 
-def _check_indexed(node: Node, xs: list[Value]) -> None:
-    _require(xs[1].dtype is dtypes.int64, f"{node.op}: index of {xs[1].dtype.name}, must be int64")
+def _check_source(node: Node, xs: list[Value]) -> None:
     if len(xs) == 3:
         _require(xs[2].dtype is xs[0].dtype, f"{node.op}: source of {xs[2].dtype.name} into {xs[0].dtype.name}")
         _require(node.attr("mode") in _MODES, f"{node.op}: mode {node.attr('mode')!r}")
@@ -344,6 +343,8 @@ def infer(node: Node, inputs: list[Value]) -> Result:
     """
     arity = _ARITY.get(node.op)
     _require(arity is None or arity == len(inputs), f"{node.op}: {len(inputs)} inputs, must be {arity}")
+    if node.op in g.INDEXED:
+        _require(inputs[1].dtype is dtypes.int64, f"{node.op}: index of {inputs[1].dtype.name}, must be int64")
     _require(arity is not None or len(inputs) >= (2 if node.op == "scatter_view" else 1), f"{node.op}: too few inputs")
     try:
         return _RULE_OF[node.op](node, inputs)

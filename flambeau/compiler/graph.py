@@ -125,6 +125,8 @@ FOURIER: Final = frozenset(
         #             -> its points 0 ... size // 2; "hermitian": these points -> `size` real numbers (inverse)
     )
 )
+# Primitives whose second input is an index: int64 in graphs (who records casts other integers).
+INDEXED: Final = frozenset("take take_rows put_rows put gather scatter max_pool_gradient".split())
 # Data movement by index: indices int64, negative wraps, out of range stops the plan with IndexError.
 MOVE: Final = frozenset(
     (

@@ -36,7 +36,7 @@ PRIMITIVES: dict[str, Primitive] = {}
 class Primitive:
     """One primitive of compiler/graph.py; calling it inside an operation's body records it."""
 
-    __slots__ = ("__name__", "differentiable", "gradient", "infer", "name", "pointwise")
+    __slots__ = ("__name__", "differentiable", "gradient", "indexed", "infer", "name", "pointwise")
 
     def __init__(self, name: str, infer: Infer, gradient: Gradient | None) -> None:
         if name not in graph.PRIMITIVES:
@@ -46,6 +46,7 @@ class Primitive:
         self.gradient = gradient
         self.differentiable = gradient is not None
         self.pointwise = name in graph.POINTWISE
+        self.indexed = name in graph.INDEXED
         PRIMITIVES[name] = self
 
     def __call__(self, *inputs: Any, **attrs: Any) -> Any:
@@ -67,6 +68,8 @@ class Primitive:
             elif like is not None and self.pointwise and x._meta.wrapped and x._meta.dtype.is_floating_point and x._meta.dtype is not like:
                 x = constant(x, like)
             tensors.append(x)
+        if self.indexed and tensors[1]._meta.dtype is not dtypes.int64:
+            tensors[1] = _as_index(self.name, tensors[1])
         return trace.record(self, tensors, attrs)
 
     def __repr__(self) -> str:
@@ -80,6 +83,14 @@ def primitive(name: str, infer: Infer) -> Callable[[Gradient], Primitive]:
         return Primitive(name, infer, rule)
 
     return make
+
+
+def _as_index(name: str, index: Any) -> Any:
+    """An index of any integer dtype that is computed with, as kernels take it: int64."""
+    kind = index._meta.dtype
+    if kind.category != 1 or kind in dtypes.LIMITED:
+        raise RuntimeError(f"{name}: expected an index of integers, got {kind!r}; cast it with .long()")
+    return PRIMITIVES["cast"](index, dtype=dtypes.int64)
 
 
 def constant(value: Any, dtype_: dtypes.dtype) -> Tensor:
