@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder, module
+from flambeau.compiler.emit.builder import Builder
 from flambeau.compiler.graph import CODED_BLOCK, Graph
 from flambeau.compiler.kernel import Kernel, Scratch, Word
+from flambeau.compiler.kernels.description import describe
 from flambeau.compiler.kernels.matmul_blocking import round_up
 from flambeau.compiler.kernels.move_layout import address, reads
-from flambeau.runtime.target import Target
 from flambeau.runtime.untracked import record
 
 ROWS: Final = 4  # rows of weights at once: a block of x is loaded once for all
@@ -74,22 +74,15 @@ def make_coded_matmul(graph: Graph, node_index: int) -> list[Kernel]:
     key = f"coded_matmul:{facts.key}:{graph.target.vector_bits}"
     nbytes = graph.values[codes].numel
     return [
-        Kernel(
-            "coded_matmul", key, partial(_emit, key, facts, list(words)), list(words.values()), reads(graph, *node.inputs), node.outputs, units=n,
+        describe(
+            "coded_matmul", key, partial(_multiply, facts), words, reads=reads(graph, *node.inputs), writes=node.outputs, units=n,
             bytes=nbytes + 8 * graph.values[scales].numel, operations=2 * m * n * k, nodes=(node_index,), grain=GRAIN,
             min_units_per_thread=max(1, THREAD_BYTES * n // max(nbytes * m, 1)),
         )
     ]  # fmt: skip
 
 
-_POINTERS: Final = frozenset("x codes scales zeros out scratch".split())
-
-
-def _emit(key: str, facts: Facts, names: list[str], target: Target) -> str:
-    from flambeau.runtime.jit import symbol
-
-    b = Builder(target)
-    w = {name: b.load("ptr" if name in _POINTERS else "i64", b.gep("i64", "%args", at), 8) for at, name in enumerate(names)}
+def _multiply(facts: Facts, b: Builder, w: dict[str, str]) -> None:
     area = b.gep("i8", w["scratch"], b.mul("%worker", w["area"]))
     w["high"], w["low"] = area, b.gep("i8", area, w["k"])
     w["factors"] = b.gep("i8", area, b.mul(w["k"], 4))
@@ -97,7 +90,6 @@ def _emit(key: str, facts: Facts, names: list[str], target: Target) -> str:
     w["sums"] = b.gep("float", w["factors"], w["blocks"])
     w["products"] = b.gep("float", w["sums"], w["blocks"])
     b.loop(0, w["m"], 1, lambda row: _row(b, facts, w, row))
-    return module([b.function(KERNEL_HEADER.format(name=symbol(key)), "ret i64 0")], b.declarations, target)
 
 
 def _row(b: Builder, facts: Facts, w: dict[str, str], row: str) -> None:

@@ -38,6 +38,11 @@ def operand(graph: Graph, value_id: int) -> Operand:
     return Operand(Address(root, value.offset * itemsize, dynamic), root, value.shape, value.strides)
 
 
+def strides_of(name: str, strides: Sequence[int]) -> dict[str, int]:
+    """Words with an operand's strides."""
+    return {f"{name}_{axis}": stride for axis, stride in zip(("batch", "channel", "y", "x"), strides, strict=True)}
+
+
 def temporary(graph: Graph, elements: int, kind: dtype) -> int:
     """A new flat value of the graph that only kernels know: written by one, read by the next."""
     return graph.add_value(Value((elements,), kind, (1,)))

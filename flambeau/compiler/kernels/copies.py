@@ -12,8 +12,8 @@ from flambeau.compiler.emit.code import OF_BYTES, Code
 from flambeau.compiler.emit.lanes import Lanes
 from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Kernel, Word
+from flambeau.compiler.kernels.description import describe_code
 from flambeau.compiler.kernels.move_layout import Group, address, group, is_whole, reads
-from flambeau.runtime.target import Target
 
 # Elements that a thread should have to copy before a further one is worth starting.
 THREAD_ELEMENTS = 1 << 14
@@ -36,22 +36,18 @@ def strided_copy(graph: Graph, source: int, to: int, node_index: int) -> Kernel:
     dims = group("dims", value.shape, value.strides)
     words: dict[str, Word] = {"source": address(graph, source), "to": address(graph, to), **dims.words()}
     key = f"strided_copy:{itemsize}:{dims.fact}"
-    return Kernel(
-        "copy_base", key, partial(_emit, key, list(words), itemsize, dims), list(words.values()),
-        reads(graph, source), (to,), units=value.numel, bytes=2 * value.numel * itemsize, nodes=(node_index,),
-        min_units_per_thread=THREAD_ELEMENTS,
+    return describe_code(
+        "copy_base", key, partial(_copy, itemsize, dims), words, reads=reads(graph, source), writes=(to,), units=value.numel,
+        bytes=2 * value.numel * itemsize, nodes=(node_index,), min_units_per_thread=THREAD_ELEMENTS,
     )  # fmt: skip
 
 
-def _emit(key: str, names: list[str], itemsize: int, dims: Group, target: Target) -> str:
-    from flambeau.runtime.jit import symbol
-
-    c = Code(names, target)
+def _copy(itemsize: int, dims: Group, c: Code) -> None:
     source, to = c.array("source", OF_BYTES[itemsize]), c.array("to", OF_BYTES[itemsize])
     begin, end = c.named("i64", "%begin"), c.named("i64", "%end")
     if len(dims.sizes) < 2:
         c.for_(begin, end, lambda i: to.store(i, source[dims.offsets(c, i)[0]]))
-        return c.kernel(symbol(key))
+        return
     # Rows along the last dim: one division a row, not one an element.
     last = len(dims.sizes) - 1
     size = c.word(f"dims_size{last}")
@@ -64,4 +60,3 @@ def _emit(key: str, names: list[str], itemsize: int, dims: Group, target: Target
         c.for_(low, high, lambda i: to.store(first + i, source[start + i * stride]))
 
     c.for_(c.divide(begin, size), c.divide(end - 1, size) + 1, row)
-    return c.kernel(symbol(key))

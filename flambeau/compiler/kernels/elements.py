@@ -17,6 +17,7 @@ from flambeau.compiler.emit.lanes import Lanes
 from flambeau.compiler.graph import Graph, contiguous_strides
 from flambeau.compiler.kernel import ErrorRecord, Kernel, Word
 from flambeau.compiler.kernels.copies import dense_base, strided_copy
+from flambeau.compiler.kernels.description import describe_code
 from flambeau.compiler.kernels.element import Element, element_of
 from flambeau.compiler.kernels.move_layout import (
     INDEX_ERROR,
@@ -29,7 +30,6 @@ from flambeau.compiler.kernels.move_layout import (
 )  # fmt: skip
 from flambeau.compiler.kernels.rows import put_kernels
 from flambeau.dtypes import BY_NAME
-from flambeau.runtime.target import Target
 from flambeau.symbols import maximum
 
 # Elements that a thread should have before a further one is worth starting (about 2 ns each).
@@ -65,19 +65,15 @@ def gather_kernels(graph: Graph, node_index: int, size: int, step: int, along: S
     bits = graph.target.vector_bits
     key = f"gather:{itemsize}:{dims.fact}:{'u' if step == 1 else 's'}:{bits}"
     return [
-        Kernel(
-            node.op, key, partial(_emit_gather, key, list(words), itemsize, dims, step == 1, bits),
-            list(words.values()), reads(graph, *node.inputs),
-            (node.outputs[0],), units=index.numel, bytes=index.numel * (8 + 2 * itemsize),
+        describe_code(
+            node.op, key, partial(_gather, itemsize, dims, step == 1, bits), words, reads=reads(graph, *node.inputs),
+            writes=(node.outputs[0],), units=index.numel, bytes=index.numel * (8 + 2 * itemsize),
             nodes=(node_index,), fails=INDEX_ERROR, min_units_per_thread=THREAD_ELEMENTS,
         )
     ]  # fmt: skip
 
 
-def _emit_gather(key: str, names: list[str], itemsize: int, dims: Group, unit: bool, bits: int, target: Target) -> str:
-    from flambeau.runtime.jit import symbol
-
-    c = Code(names, target)
+def _gather(itemsize: int, dims: Group, unit: bool, bits: int, c: Code) -> None:
     element = OF_BYTES[itemsize]
     x, to = c.array("x", element), c.array("to", element)
     index, error = c.array("index", "i64"), c.array("error", "i64")
@@ -118,7 +114,7 @@ def _emit_gather(key: str, names: list[str], itemsize: int, dims: Group, unit: b
     last = len(dims.sizes) - 1
     if last < 1:
         run(c.i64(0), c.i64(0), c.i64(0), begin, end)
-        return c.kernel(symbol(key))
+        return
     count = c.word(f"dims_size{last}")
 
     def row(r: Lanes) -> None:
@@ -127,7 +123,6 @@ def _emit_gather(key: str, names: list[str], itemsize: int, dims: Group, unit: b
         run(first, start_x, start_index, c.max(begin - first, 0), c.min(end - first, count))
 
     c.for_(c.divide(begin, count), c.divide(end - 1, count) + 1, row)
-    return c.kernel(symbol(key))
 
 
 def make_scatter(graph: Graph, node_index: int) -> list[Kernel]:
@@ -163,10 +158,10 @@ def make_scatter(graph: Graph, node_index: int) -> list[Kernel]:
     units = outer.count * blocks
     kernels, starts_as = dense_base(graph, node_index)
     kernels.append(
-        Kernel(
-            f"scatter_{mode}", key, partial(_emit_scatter, key, list(words), element, mode, outer, inner, unit_index),
-            list(words.values()), reads(graph, *(node.inputs if starts_as else (*node.inputs[1:], node.outputs[0]))),
-            (node.outputs[0],), units=units, bytes=index.numel * (8 + 3 * base.dtype.itemsize), nodes=(node_index,),
+        describe_code(
+            f"scatter_{mode}", key, partial(_scatter, element, mode, outer, inner, unit_index), words,
+            reads=reads(graph, *(node.inputs if starts_as else (*node.inputs[1:], node.outputs[0]))),
+            writes=(node.outputs[0],), units=units, bytes=index.numel * (8 + 3 * base.dtype.itemsize), nodes=(node_index,),
             fails=INDEX_ERROR, min_units_per_thread=maximum(1, units * THREAD_ELEMENTS // maximum(index.numel, 1)),
             starts_as=starts_as,
         )
@@ -174,19 +169,7 @@ def make_scatter(graph: Graph, node_index: int) -> list[Kernel]:
     return kernels
 
 
-def _emit_scatter(
-    key: str,
-    names: list[str],
-    element: Element,
-    mode: str,
-    outer: Group,
-    inner: Group,
-    unit_index: bool,
-    target: Target,
-) -> str:
-    from flambeau.runtime.jit import symbol
-
-    c = Code(names, target)
+def _scatter(element: Element, mode: str, outer: Group, inner: Group, unit_index: bool, c: Code) -> None:
     to, source = c.array("to", "i8"), c.array("source", "i8")
     index, error = c.array("index", "i64"), c.array("error", "i64")
 
@@ -235,4 +218,3 @@ def _emit_scatter(
             c.for_(0, c.word("count"), step)
 
     c.for_(c.named("i64", "%begin"), c.named("i64", "%end"), unit)
-    return c.kernel(symbol(key))

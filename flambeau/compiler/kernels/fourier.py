@@ -16,13 +16,14 @@ from operator import index
 from typing import Final
 
 from flambeau import dtypes
+from flambeau.compiler.emit.code import Code
 from flambeau.compiler.graph import Graph, Value, contiguous_strides
 from flambeau.compiler.kernel import Address, Kernel, Scratch, Table, Word, float_word
 from flambeau.compiler.kernels import fourier_lanes, fourier_rows
+from flambeau.compiler.kernels.description import describe_code
 from flambeau.compiler.kernels.fourier_stages import ITEMSIZE, lanes_of, stages_function
 from flambeau.compiler.kernels.fourier_tables import convolution_length, radices, split
 from flambeau.compiler.kernels.move_layout import address, group, reads
-from flambeau.runtime.target import Target
 from flambeau.runtime.untracked import record
 from flambeau.symbols import maximum
 
@@ -189,7 +190,7 @@ class _Maker:
         if steps is not None:
             words["steps"] = Table("steps", (*steps, real))
         work = length * (2 if convolved else 1)
-        self._add("fourier", facts.key, partial(fourier_lanes.emit, facts, list(words)), words, x, to, outer.count * blocks, work, lanes)
+        self._add("fourier", facts.key, partial(fourier_lanes.transform, facts), words, x, to, outer.count * blocks, work, lanes)
 
     def _rows(
         self, x: Side, to: Side, n: int, write: int, scale: float, form: str, read: int, table: Table | None = None,
@@ -208,7 +209,7 @@ class _Maker:
         if form in ("tangle", "untangle"):
             words["halves"] = Table("halves", (2 * n, facts.wide))
         units = batch.count * blocks
-        self._add("fourier_rows", facts.key, partial(fourier_rows.emit, facts, list(words)), words, x, to, units, min(write, fourier_rows.BLOCK), 1)
+        self._add("fourier_rows", facts.key, partial(fourier_rows.transform, facts), words, x, to, units, min(write, fourier_rows.BLOCK), 1)
 
     def _convolve(self, x: Side, to: Side, kind: str, n: int, scale: float) -> None:
         """Bluestein: chirp times the convolution of chirp times signal with the conjugate chirp."""
@@ -233,14 +234,14 @@ class _Maker:
         else:
             self._long(x, to, n, 1.0)
 
-    def _add(self, name: str, key: str, emit: Callable[[Target], str], words: dict[str, Word], x: Side, to: Side, units: int, n: int, lanes: int) -> None:
+    def _add(self, name: str, key: str, write: Callable[[Code], None], words: dict[str, Word], x: Side, to: Side, units: int, n: int, lanes: int) -> None:
         graph = self.graph
         operations = 5 * lanes * n * max(1, math.ceil(math.log2(max(n, 2))))
         traffic = sum([graph.values[side.value].numel * graph.values[side.value].dtype.itemsize for side in (x, to)])
         least = maximum(1, math.ceil(THREAD_NANOSECONDS / (operations / 20)))
         self.kernels.append(
-            Kernel(
-                name, key, emit, list(words.values()), reads(graph, x.value), (graph.root(to.value),), units=units, bytes=traffic,
+            describe_code(
+                name, key, write, words, reads=reads(graph, x.value), writes=(graph.root(to.value),), units=units, bytes=traffic,
                 operations=operations * units, nodes=(self.node,), min_units_per_thread=least,
             )
         )  # fmt: skip

@@ -23,7 +23,6 @@ from flambeau.compiler.emit.lanes import Lanes
 from flambeau.compiler.emit.transpose import transpose_vectors
 from flambeau.compiler.kernels.fourier_stages import ELEMENT, ITEMSIZE, Point, lanes_of, times
 from flambeau.compiler.kernels.move_layout import Group
-from flambeau.runtime.target import Target
 from flambeau.runtime.untracked import record
 
 
@@ -56,17 +55,13 @@ def scratch_points(n: int, lanes: int) -> int:
     return n + lanes + 1
 
 
-def emit(facts: Facts, names: list[str], target: Target) -> str:
-    """The module. Words: `x`, `to` (addresses), `stages` (function), `table`, `scratch`, `odd` (number of stages, modulo 2), `points` (of a buffer),
+def transform(facts: Facts, c: Code) -> None:
+    """The body. Words: `x`, `to` (addresses), `stages` (function), `table`, `scratch`, `odd` (number of stages, modulo 2), `points` (of a buffer),
     `n` (of the stages), `blocks` (of a point of `outer`), `read`, `write` (points of each side), `step0`, `other0`, `step1`, `other1` (from point to
     point, from the real to the imaginary part, in parts), `scale` (a double's bits), `halves` and `steps` (tables); of a
     convolution `length`, `chirp` and `spectrum`."""
-    from flambeau.runtime.jit import symbol
-
-    c = Code(names, target)
-    block = _Block(c, facts, lanes_of(facts.real, target))
+    block = _Block(c, facts, lanes_of(facts.real, c.b.target))
     c.for_(c.named("i64", "%begin"), c.named("i64", "%end"), block.unit)
-    return c.kernel(symbol(facts.key))
 
 
 class _Block:

@@ -22,7 +22,6 @@ from flambeau.compiler.emit.complex import add, sub
 from flambeau.compiler.emit.lanes import Lanes
 from flambeau.compiler.kernels.fourier_stages import ELEMENT, Point, times
 from flambeau.compiler.kernels.move_layout import Group
-from flambeau.runtime.target import Target
 from flambeau.runtime.untracked import record
 
 BLOCK: Final = 1024  # points of a unit
@@ -51,12 +50,9 @@ class Facts:
         return f"fourier_rows:{':'.join(self.real)}:{self.form}:{flags}:{self.batch.fact}"
 
 
-def emit(facts: Facts, names: list[str], target: Target) -> str:
-    """The module. Words: `x`, `to`, `table` (addresses), `n`, `read` (places from which on numbers are zero), `write` (places), `blocks` (of a signal),
+def transform(facts: Facts, c: Code) -> None:
+    """The body. Words: `x`, `to`, `table` (addresses), `n`, `read` (places from which on numbers are zero), `write` (places), `blocks` (of a signal),
     `step0`, `other0`, `step1`, `other1` (from point to point and from part to part), `scale` (a double's bits), `halves` (a table)."""
-    from flambeau.runtime.jit import symbol
-
-    c = Code(names, target)
     element = ELEMENT[facts.wide]
     number = Lanes(c.b, "double", 1, c.b.op(f"bitcast i64 {c.word('scale').name} to double"))
     scale = number.to(element, "fptrunc")
@@ -100,7 +96,6 @@ def emit(facts: Facts, names: list[str], target: Target) -> str:
         c.for_(low, c.min(low + BLOCK, c.word("write")), one)
 
     c.for_(c.named("i64", "%begin"), c.named("i64", "%end"), unit)
-    return c.kernel(symbol(facts.key))
 
 
 def _number(c: Code, form: str, get: Callable[[Lanes], Point], k: Lanes, n: Lanes) -> Point:

@@ -13,47 +13,21 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder, module
+from flambeau.compiler.emit.builder import Builder
 from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Kernel, Scratch, Word
 from flambeau.compiler.kernels.convolution_patches import read_kind
-from flambeau.compiler.kernels.convolution_problem import numel, operand
+from flambeau.compiler.kernels.convolution_problem import numel, operand, strides_of
+from flambeau.compiler.kernels.description import describe
 from flambeau.compiler.kernels.matmul_blocking import round_up
 from flambeau.compiler.kernels.matmul_element import element_of
 from flambeau.compiler.kernels.pool_gradients import average_gradient, maximum_gradient
 from flambeau.compiler.kernels.pool_windows import Facts, averages, maxima
-from flambeau.runtime.target import Target
 from flambeau.symbols import maximum
 
 _UNROLLED_TAPS = 9  # windows up to 3x3 are unrolled: their size becomes a fact
 # Pixels of a plane up to which an average's gradient has phases of whole vectors where these would be empty, mostly.
 _MAX_SPARSE_PLANE: Final = 1 << 12
-_SIZES = [
-    "channels",
-    "height",
-    "width",
-    "out_height",
-    "out_width",
-    "kernel_y",
-    "kernel_x",
-    "step_y",
-    "step_x",
-    "base_y",
-    "base_x",
-    "tap_y",
-    "tap_x",
-    "include_pad",
-    "divisor",
-    "scratch_bytes",
-    "source_batch",
-    "source_channel",
-    "source_y",
-    "source_x",
-    "out_batch",
-    "out_channel",
-    "out_y",
-    "out_x",
-]
 
 
 def make_pool(graph: Graph, node_index: int) -> list[Kernel]:
@@ -91,30 +65,24 @@ def make_pool(graph: Graph, node_index: int) -> list[Kernel]:
         row = round_up(kx, width) + maximum(out_width, pitch + px) + 2 * width
         numbers = height * pitch * min(sx, image_width) + row if average else height * image_width
         scratch = round_up(round_up(numbers, width) * element.compute_bytes, 64)
-    sizes = (
-        channels, height, image_width, out_height, out_width, ky, kx, sy, sx, -py, -px, dy, dx,
-        int(average and bool(node.attr("count_include_pad"))), int(node.attr("divisor") or 0) if average else 0,
-        scratch,
-        *source.strides[:3], source_x, *out.strides,
-    )  # fmt: skip
-    words: list[Word] = [source.word, out.word, *sizes]
+    words: dict[str, Word] = {
+        "source": source.word, "out": out.word, "channels": channels, "height": height, "width": image_width, "out_height": out_height,
+        "out_width": out_width, "kernel_y": ky, "kernel_x": kx, "step_y": sy, "step_x": sx, "base_y": -py, "base_x": -px, "tap_y": dy, "tap_x": dx,
+        "include_pad": int(average and bool(node.attr("count_include_pad"))), "divisor": int(node.attr("divisor") or 0) if average else 0,
+        "scratch_bytes": scratch, **strides_of("source", (*source.strides[:3], source_x)), **strides_of("out", out.strides),
+    }  # fmt: skip
     reads, writes = [source.root], [out.root]
-    if facts.index:
-        indices = operand(graph, node.outputs[1])
-        words += [indices.word, *indices.strides]
-        writes.append(indices.root)
-    elif node.op == "max_pool_gradient":
-        indices = operand(graph, node.inputs[1])
-        words += [indices.word, *indices.strides]
-        reads.append(indices.root)
+    if facts.index or node.op == "max_pool_gradient":
+        indices = operand(graph, node.outputs[1] if facts.index else node.inputs[1])
+        words |= {"indices": indices.word, **strides_of("index", indices.strides)}
+        (writes if facts.index else reads).append(indices.root)
     if gradient:
-        words.append(Scratch(scratch))
+        words["scratch"] = Scratch(scratch)
     units = large.shape[0] * channels
     traffic = (numel(large) + numel(small)) * dtype.itemsize + (numel(small) * 8 if facts.index or node.op == "max_pool_gradient" else 0)
-    key = facts.key()
     return [
-        Kernel(
-            name=f"{node.op}_{element.name}", key=key, emit=partial(_emit, facts, key), words=words,
+        describe(
+            f"{node.op}_{element.name}", facts.key(), partial(_planes, facts), words,
             reads=tuple(dict.fromkeys(reads)), writes=tuple(writes), units=units, bytes=traffic,
             operations=numel(small) * ky * kx, nodes=(node_index,),
             min_units_per_thread=maximum(1, (64 << 10) * units // maximum(1, traffic)),
@@ -129,21 +97,9 @@ def _is_read(graph: Graph, value_id: int) -> bool:
     return graph.root(value_id) in read
 
 
-def _emit(facts: Facts, key: str, target: Target) -> str:
-    from flambeau.runtime.jit import symbol
-
-    b = Builder(target)
-    w = {"source": b.load("ptr", "%args", 8), "out": b.load("ptr", b.gep("i64", "%args", 1), 8)}
-    for at, name in enumerate(_SIZES):
-        w[name] = b.load("i64", b.gep("i64", "%args", 2 + at), 8)
-    after = 2 + len(_SIZES)
-    if facts.index or facts.op == "max_pool_gradient":
-        w["indices"] = b.load("ptr", b.gep("i64", "%args", after), 8)
-        for at, name in enumerate(("index_batch", "index_channel", "index_y", "index_x")):
-            w[name] = b.load("i64", b.gep("i64", "%args", after + 1 + at), 8)
-        after += 5
-    if facts.op.endswith("gradient"):
-        w["scratch"] = b.gep("i8", b.load("ptr", b.gep("i64", "%args", after), 8), b.mul("%worker", w["scratch_bytes"]))
+def _planes(facts: Facts, b: Builder, w: dict[str, str]) -> None:
+    if "scratch" in w:
+        w["scratch"] = b.gep("i8", w["scratch"], b.mul("%worker", w["scratch_bytes"]))
     plane = {
         "max_pool": maxima, "average_pool": averages, "max_pool_gradient": maximum_gradient,
         "average_pool_gradient": average_gradient,
@@ -160,4 +116,3 @@ def _emit(facts: Facts, key: str, target: Target) -> str:
         plane(b, facts, w, source, out, indices)
 
     b.loop("%begin", "%end", 1, unit)
-    return module([b.function(KERNEL_HEADER.format(name=symbol(key)), "ret i64 0")], b.declarations, target)

@@ -14,6 +14,7 @@ from functools import partial
 
 from flambeau.compiler.graph import GATES, Graph, recurrent_operands
 from flambeau.compiler.kernel import Kernel, Scratch, Word
+from flambeau.compiler.kernels.description import describe_code
 from flambeau.compiler.kernels.matmul_blocking import round_up
 from flambeau.compiler.kernels.move_layout import address, reads
 from flambeau.compiler.kernels.recurrent_product import ROWS, Facts, copy_to_panels
@@ -50,11 +51,11 @@ def make_recurrent(graph: Graph, node_index: int) -> list[Kernel]:
     }  # fmt: skip
     key = f"{node.op}:{facts.key}"
     operations = 2 * rows * width * hidden
-    emit = partial(backward if gradient else forward, key, facts, list(words))
     touched = [v for name, v in operands.items() if name != "w" and v not in node.outputs]
     traffic = sum([graph.values[v].numel for v in (*touched, *node.outputs)]) * facts.itemsize
-    taking = Kernel(
-        node.op, key, emit, list(words.values()), (*reads(graph, *touched), panels), node.outputs, units=batch, bytes=traffic, operations=operations,
+    taking = describe_code(
+        node.op, key, partial(backward if gradient else forward, facts, tuple(words)), words, reads=(*reads(graph, *touched), panels), writes=node.outputs,
+        units=batch, bytes=traffic, operations=operations,
         nodes=(node_index,), grain=ROWS, min_units_per_thread=maximum(1, THREAD_OPERATIONS * batch // maximum(operations, 1)),
     )  # fmt: skip
     return [copied, taking]

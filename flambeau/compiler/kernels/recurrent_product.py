@@ -9,9 +9,9 @@ from flambeau.compiler.emit.code import Array, Code
 from flambeau.compiler.emit.lanes import Lanes
 from flambeau.compiler.graph import Graph, Value, contiguous_strides
 from flambeau.compiler.kernel import Kernel, Word
+from flambeau.compiler.kernels.description import describe_code
 from flambeau.compiler.kernels.matmul_blocking import ceil_div
 from flambeau.compiler.kernels.move_layout import address, reads
-from flambeau.runtime.target import Target
 from flambeau.symbols import maximum
 
 ROWS = 4  # states of a product: with four vectors of columns 16 sums in registers, two instructions for each number that is read
@@ -60,18 +60,15 @@ def copy_to_panels(graph: Graph, node_index: int, w: int, facts: Facts, columns:
     panels = graph.add_value(Value(shape, graph.values[w].dtype, contiguous_strides(shape)))
     words: dict[str, Word] = {"w": address(graph, w), "to": address(graph, panels), "columns": columns, "depth": depth}
     key = f"recurrent_panels:{facts.element}:{facts.panel}:{'t' if turned else 'n'}"
-    kernel = Kernel(
-        "recurrent_panels", key, partial(_emit_panels, key, facts.element, facts.panel, turned, facts.bits, list(words)), list(words.values()),
-        reads(graph, w), (panels,), units=count, bytes=2 * columns * depth * facts.itemsize, nodes=(node_index,),
+    kernel = describe_code(
+        "recurrent_panels", key, partial(_panels, facts.element, facts.panel, turned), words, reads=reads(graph, w), writes=(panels,), units=count,
+        bytes=2 * columns * depth * facts.itemsize, nodes=(node_index,),
         min_units_per_thread=maximum(1, THREAD_ELEMENTS // maximum(depth * facts.panel, 1)),
     )  # fmt: skip
     return kernel, panels
 
 
-def _emit_panels(key: str, element: str, panel: int, turned: bool, bits: int, names: list[str], target: Target) -> str:
-    from flambeau.runtime.jit import symbol
-
-    c = Code(names, target)
+def _panels(element: str, panel: int, turned: bool, c: Code) -> None:
     w, to = c.array("w", element), c.array("to", element)
     columns, depth = c.word("columns"), c.word("depth")
 
@@ -95,7 +92,6 @@ def _emit_panels(key: str, element: str, panel: int, turned: bool, bits: int, na
         c.for_(0, depth, lambda k: c.for_(inside, panel, lambda j: target.store(k * panel + j, 0.0)))
 
     c.for_(c.named("i64", "%begin"), c.named("i64", "%end"), one)
-    return c.kernel(symbol(key))
 
 
 def product(c: Code, f: Facts, sources: list[Array], panels: Array, depth: Lanes, columns: Lanes, pitch: Lanes, to: Array) -> None:

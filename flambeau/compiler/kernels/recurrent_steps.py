@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from flambeau.compiler.emit import math as m
 from flambeau.compiler.emit.code import Array, Code
 from flambeau.compiler.emit.lanes import Lanes
 from flambeau.compiler.kernels.recurrent_product import ROWS, Facts, product
-from flambeau.runtime.target import Target
 
 _NUMBERS = frozenset(("rows", "batch", "steps", "hidden", "width", "pitch", "area"))
 
@@ -16,9 +15,8 @@ _NUMBERS = frozenset(("rows", "batch", "steps", "hidden", "width", "pitch", "are
 class _Walk:
     """Rows of the batch through all steps, in the order of time or against it."""
 
-    def __init__(self, f: Facts, names: list[str], target: Target) -> None:
-        self.f = f
-        c = self.c = Code(names, target)
+    def __init__(self, f: Facts, names: Sequence[str], c: Code) -> None:
+        self.f, self.c = f, c
         self.arrays = {name: c.array(name, f.element) for name in names if name not in _NUMBERS and name not in ("sizes", "scratch")}
         self.sizes = c.array("sizes", "i64") if f.packed else None
         self.rows, self.batch, self.steps = c.word("rows"), c.word("batch"), c.word("steps")
@@ -29,10 +27,8 @@ class _Walk:
         """How many sequences have a step t."""
         return self.batch if self.sizes is None else self.sizes[t]
 
-    def run(self, backwards: bool, begin: Callable[[Lanes, Lanes], None], step: Callable[[Lanes, Lanes, Lanes, Lanes], None], key: str) -> str:
+    def run(self, backwards: bool, begin: Callable[[Lanes, Lanes], None], step: Callable[[Lanes, Lanes, Lanes, Lanes], None]) -> None:
         """For each block of sequences `begin(first, how many)`, then `step(t, first sequence, how many, first row)` of each step that some of them have."""
-        from flambeau.runtime.jit import symbol
-
         c = self.c
         end = c.named("i64", "%end")
         falling = self.f.reverse != backwards  # the last step comes first
@@ -56,7 +52,6 @@ class _Walk:
             c.for_(0, self.steps, each)
 
         c.for_(c.named("i64", "%begin"), end, block, ROWS)
-        return c.kernel(symbol(key))
 
     def multiply(self, source: Array, pitch: Lanes, active: Lanes, depth: Lanes, columns: Lanes) -> None:
         """The product of the first `active` rows of `source` with the weights, to the scratch memory. Rows that are missing are the last one again."""
@@ -85,9 +80,9 @@ class _Walk:
         self.arrays[name].store(at, value, mask)
 
 
-def forward(key: str, f: Facts, names: list[str], target: Target) -> str:
+def forward(f: Facts, names: Sequence[str], c: Code) -> None:
     """Words: the operands of `recurrent` by name, and sizes. The running states are the last states' memory."""
-    walk = _Walk(f, names, target)
+    walk = _Walk(f, names, c)
     a, hidden, width, pitch = walk.arrays, walk.hidden, walk.width, walk.pitch
     lstm = f.mode == "lstm"
 
@@ -134,13 +129,13 @@ def forward(key: str, f: Facts, names: list[str], target: Target) -> str:
 
         walk.each(active, unit)
 
-    return walk.run(False, begin, step, key)
+    walk.run(False, begin, step)
 
 
-def backward(key: str, f: Facts, names: list[str], target: Target) -> str:
+def backward(f: Facts, names: Sequence[str], c: Code) -> None:
     """Words: the operands of `recurrent_gradient` by name, and sizes. The running gradients of the states are the memory of h's and c's."""
-    walk = _Walk(f, names, target)
-    c, a, hidden, width, pitch = walk.c, walk.arrays, walk.hidden, walk.width, walk.pitch
+    walk = _Walk(f, names, c)
+    a, hidden, width, pitch = walk.arrays, walk.hidden, walk.width, walk.pitch
     lstm, gru = f.mode == "lstm", f.mode == "gru"
     source = a["to_hidden" if gru else "to_gates"]
 
@@ -207,4 +202,4 @@ def backward(key: str, f: Facts, names: list[str], target: Target) -> str:
 
         walk.each(active, gather)
 
-    return walk.run(True, begin, step, key)
+    walk.run(True, begin, step)

@@ -20,9 +20,9 @@ from flambeau.compiler.emit.lanes import Lanes
 from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import ErrorRecord, Kernel, Word
 from flambeau.compiler.kernels.copies import dense_base, strided_copy
+from flambeau.compiler.kernels.description import describe_code
 from flambeau.compiler.kernels.element import Element, element_of
 from flambeau.compiler.kernels.move_layout import INDEX_ERROR, Group, address, checked_index, group, reads
-from flambeau.runtime.target import Target
 from flambeau.symbols import maximum
 
 # Bytes of a column block. Narrower ones would leave the hardware prefetcher nothing to run after.
@@ -54,20 +54,17 @@ def make_take_rows(graph: Graph, node_index: int) -> list[Kernel]:
     bits = graph.target.vector_bits
     key = f"take_rows:{bytes_}:{way}:{outer.fact}:{points.fact}:{inner.fact}:{bits}"
     return [
-        Kernel(
-            "take_rows", key, partial(_emit_take, key, list(words), bytes_, way, (outer, points, inner), bits),
-            list(words.values()), reads(graph, *node.inputs), (node.outputs[0],), units=outer.count * points.count,
+        describe_code(
+            "take_rows", key, partial(_take, bytes_, way, (outer, points, inner), bits), words,
+            reads=reads(graph, *node.inputs), writes=(node.outputs[0],), units=outer.count * points.count,
             bytes=2 * out.numel * bytes_ + index.numel * 8, nodes=(node_index,), fails=INDEX_ERROR,
             min_units_per_thread=maximum(1, THREAD_BYTES // (inner.count * bytes_ + 8)),
         )
     ]  # fmt: skip
 
 
-def _emit_take(key: str, names: list[str], nbytes: int, way: str, groups: tuple[Group, Group, Group], bits: int, target: Target) -> str:
-    from flambeau.runtime.jit import symbol
-
+def _take(nbytes: int, way: str, groups: tuple[Group, Group, Group], bits: int, c: Code) -> None:
     outer, points, inner = groups
-    c = Code(names, target)
     element = OF_BYTES[nbytes]
     x, to = c.array("x", element), c.array("to", element)
     index, error = c.array("index", "i64"), c.array("error", "i64")
@@ -89,7 +86,6 @@ def _emit_take(key: str, names: list[str], nbytes: int, way: str, groups: tuple[
             c.for_(0, c.word("inner"), lambda i: target.store(i, source[inner.offsets(c, i)[0]]))
 
     c.for_(c.named("i64", "%begin"), c.named("i64", "%end"), row)
-    return c.kernel(symbol(key))
 
 
 def copy_run(c: Code, to: Array, source: Array, count: Lanes, bits: int) -> None:
@@ -148,11 +144,10 @@ def put_kernels(graph: Graph, node_index: int, size: int, outer: Group, points: 
     units = outer.count * blocks
     kernels, starts_as = dense_base(graph, node_index)
     kernels.append(
-        Kernel(
-            f"put_rows_{mode}", key,
-            partial(_emit_put, key, list(words), element, mode, columns, way, (outer, points, inner), bits),
-            list(words.values()), reads(graph, *(node.inputs if starts_as else (*node.inputs[1:], node.outputs[0]))),
-            (node.outputs[0],), units=units, bytes=3 * moved + points.count * 8, nodes=(node_index,), fails=INDEX_ERROR,
+        describe_code(
+            f"put_rows_{mode}", key, partial(_put, element, mode, columns, way, (outer, points, inner), bits), words,
+            reads=reads(graph, *(node.inputs if starts_as else (*node.inputs[1:], node.outputs[0]))),
+            writes=(node.outputs[0],), units=units, bytes=3 * moved + points.count * 8, nodes=(node_index,), fails=INDEX_ERROR,
             min_units_per_thread=maximum(1, units * THREAD_BYTES // maximum(3 * moved, 1)), starts_as=starts_as,
             # A call goes through all indices, so no more calls than threads.
             grain=-(-units // graph.target.workers) if outer.count == 1 else 1,
@@ -161,14 +156,8 @@ def put_kernels(graph: Graph, node_index: int, size: int, outer: Group, points: 
     return kernels
 
 
-def _emit_put(
-    key: str, names: list[str], element: Element, mode: str, columns: bool, way: str,
-    groups: tuple[Group, Group, Group], bits: int, target: Target,
-) -> str:  # fmt: skip
-    from flambeau.runtime.jit import symbol
-
+def _put(element: Element, mode: str, columns: bool, way: str, groups: tuple[Group, Group, Group], bits: int, c: Code) -> None:
     outer, points, inner = groups
-    c = Code(names, target)
     index, error = c.array("index", "i64"), c.array("error", "i64")
     to, source = c.array("to", "i8"), c.array("source", "i8")
     begin, end = c.named("i64", "%begin"), c.named("i64", "%end")
@@ -209,4 +198,3 @@ def _emit_put(
         c.for_(c.divide(begin, blocks), c.divide(end - 1, blocks) + 1, part)
     else:
         part(c.i64(0))
-    return c.kernel(symbol(key))

@@ -19,11 +19,11 @@ from flambeau.compiler.emit.code import Array, Code
 from flambeau.compiler.emit.lanes import Lanes
 from flambeau.compiler.graph import Graph, Value
 from flambeau.compiler.kernel import Address, Kernel, Scratch, Word
+from flambeau.compiler.kernels.description import describe_code
 from flambeau.compiler.kernels.matmul_blocking import ceil_div
 from flambeau.compiler.kernels.move_layout import address, reads
 from flambeau.compiler.kernels.records import Records, call_sort, load_keys, make_records, sort_function, write_sorted
 from flambeau.dtypes import dtype, int64, uint8
-from flambeau.runtime.target import Target
 
 BUCKETS: Final = 256
 # Elements of the sample for each bucket: with 16 the largest of 256 buckets is seldom twice the average.
@@ -54,44 +54,27 @@ def sample_sort_kernels(graph: Graph, node_index: int, r: Records, count: int, s
         "sample": Scratch(0, 2 * 8 * BUCKETS * OVERSAMPLING),
     }  # fmt: skip
     parts = {
-        "sample": (["x", "count", "step", "splitters", "sample"], root, (splitters,), 1),
-        "classify": (["x", "count", "step", "splitters", "counts", "records", "bucket"], (*root, splitters),
+        "sample": (_sample, ["x", "count", "step", "splitters", "sample"], root, (splitters,), 1),
+        "classify": (_classify, ["x", "count", "step", "splitters", "counts", "records", "bucket"], (*root, splitters),
                      (counts, records, bucket), blocks),
-        "deal": (["count", "blocks", "counts", "records", "dealt", "bucket"], (counts, records, bucket), (dealt,), blocks),
-        "finish": (["x", "step", "blocks", "counts", "records", "dealt", "values", "numbers"], (*root, counts, dealt),
+        "deal": (_deal, ["count", "blocks", "counts", "records", "dealt", "bucket"], (counts, records, bucket), (dealt,), blocks),
+        "finish": (_finish, ["x", "step", "blocks", "counts", "records", "dealt", "values", "numbers"], (*root, counts, dealt),
                    (records, *node.outputs), BUCKETS),
     }  # fmt: skip
     kernels = []
-    for name, (names, read, written, units) in parts.items():
+    for name, (write, names, read, written, units) in parts.items():
         key = f"sample_sort:{name}:{r.name}:{'u' if step == 1 else 's'}:{bits}"
-        emit = partial(_emit, name, key, names, r, step == 1, bits)
         kernels.append(
-            Kernel(
-                f"sort_{name}",
-                key,
-                emit,
-                [addresses[n] for n in names],
-                read,
-                written,
-                units=units,
-                bytes=32 * count,
-                operations=count,
-                nodes=(node_index,),
+            describe_code(
+                f"sort_{name}", key, partial(write, r, step == 1, bits), {n: addresses[n] for n in names}, reads=read, writes=written,
+                units=units, bytes=32 * count, operations=count, nodes=(node_index,),
             )
-        )
+        )  # fmt: skip
     return kernels
 
 
-def _emit(name: str, key: str, names: list[str], r: Records, unit: bool, bits: int, target: Target) -> str:
-    from flambeau.runtime.jit import symbol
-
-    c = Code(names, target)
-    parts = {"sample": _sample, "classify": _classify, "deal": _deal, "finish": _finish}
-    parts[name](c, r, c.word("step") if "step" in names and not unit else None, bits)
-    return c.kernel(symbol(key))
-
-
-def _sample(c: Code, r: Records, step: Lanes | None, bits: int) -> None:
+def _sample(r: Records, unit: bool, bits: int, c: Code) -> None:
+    step = None if unit else c.word("step")
     c.helper(*sort_function(r, c.b.target))
     x, count = c.array("x", r.memory), c.word("count")
     size = BUCKETS * OVERSAMPLING
@@ -107,7 +90,8 @@ def _sample(c: Code, r: Records, step: Lanes | None, bits: int) -> None:
     c.for_(1, BUCKETS, lambda i: splitters.store(i - 1, sample[i * OVERSAMPLING]))
 
 
-def _classify(c: Code, r: Records, step: Lanes | None, bits: int) -> None:
+def _classify(r: Records, unit: bool, bits: int, c: Code) -> None:
+    step = None if unit else c.word("step")
     x, count = c.array("x", r.memory), c.word("count")
     splitters, counts = c.array("splitters", "i64"), c.array("counts", "i64")
     records, bucket = c.array("records", "i64"), c.array("bucket", "i8")
@@ -141,7 +125,7 @@ def _classify(c: Code, r: Records, step: Lanes | None, bits: int) -> None:
     c.for_(c.named("i64", "%begin"), c.named("i64", "%end"), block)
 
 
-def _deal(c: Code, r: Records, step: Lanes | None, bits: int) -> None:
+def _deal(r: Records, unit: bool, bits: int, c: Code) -> None:
     count, blocks, counts = c.word("count"), c.word("blocks"), c.array("counts", "i64")
     records, dealt, bucket = c.array("records", "i64"), c.array("dealt", "i64"), c.array("bucket", "i8")
     starts = c.local_array("i64", BUCKETS)
@@ -173,7 +157,8 @@ def _column(c: Code, counts: Array, bucket: Lanes, low: Lanes, high: Lanes) -> L
     return total.get()
 
 
-def _finish(c: Code, r: Records, step: Lanes | None, bits: int) -> None:
+def _finish(r: Records, unit: bool, bits: int, c: Code) -> None:
+    step = None if unit else c.word("step")
     c.helper(*sort_function(r, c.b.target))
     x, values, numbers = c.array("x", r.memory), c.array("values", r.memory), c.array("numbers", "i64")
     blocks, counts = c.word("blocks"), c.array("counts", "i64")

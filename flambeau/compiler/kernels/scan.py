@@ -21,8 +21,8 @@ from flambeau.compiler.emit.convert import Value
 from flambeau.compiler.emit.lanes import Lanes
 from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Kernel, Word
+from flambeau.compiler.kernels.description import describe_code
 from flambeau.compiler.kernels.move_layout import Group, address, group, reads
-from flambeau.runtime.target import Target
 from flambeau.symbols import maximum
 
 # Columns of a unit: four vectors of float32, so that each step of the scan touches whole cache lines.
@@ -78,21 +78,18 @@ def make_scan(graph: Graph, node_index: int) -> list[Kernel]:
     traffic = x.numel * (2 * x.dtype.itemsize + (8 if len(node.outputs) == 2 else 0))
     units = outer.count * blocks
     return [
-        Kernel(
-            node.op, facts.key, partial(_emit, facts, list(words)), list(words.values()), reads(graph, node.inputs[0]),
-            node.outputs, units=units, bytes=traffic, operations=x.numel, nodes=(node_index,),
+        describe_code(
+            node.op, facts.key, partial(_scan, facts, len(node.outputs) == 2), words, reads=reads(graph, node.inputs[0]),
+            writes=node.outputs, units=units, bytes=traffic, operations=x.numel, nodes=(node_index,),
             min_units_per_thread=maximum(1, units * THREAD_ELEMENTS // x.numel),
         )
     ]  # fmt: skip
 
 
-def _emit(facts: _Facts, names: list[str], target: Target) -> str:
-    from flambeau.runtime.jit import symbol
-
-    c = Code(names, target)
+def _scan(facts: _Facts, has_indices: bool, c: Code) -> None:
     d, outer, inner = facts.dtype, facts.outer, facts.inner
     x, to = c.array("x", "i8"), c.array("to", "i8")
-    indices = c.array("indices", "i64") if "indices" in names else None
+    indices = c.array("indices", "i64") if has_indices else None
     count, width = c.word("count"), c.word("inner")
 
     def unit(u: Lanes) -> None:
@@ -122,7 +119,6 @@ def _emit(facts: _Facts, names: list[str], target: Target) -> str:
         c.blocks(low, high, lanes, columns)
 
     c.for_(c.named("i64", "%begin"), c.named("i64", "%end"), unit)
-    return c.kernel(symbol(facts.key))
 
 
 class _Scan:

@@ -9,12 +9,12 @@ from flambeau.compiler.emit.code import Code
 from flambeau.compiler.emit.lanes import Lanes
 from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Kernel, Scratch, Word
+from flambeau.compiler.kernels.description import describe_code
 from flambeau.compiler.kernels.matmul_blocking import round_up
 from flambeau.compiler.kernels.move_layout import Group, address, group, reads
 from flambeau.compiler.kernels.narrowed import Narrowed
 from flambeau.compiler.kernels.records import Records, call_sort, make_records, sort_function, write_sorted
 from flambeau.compiler.kernels.sample_sort import LONG, THREADS, sample_sort_kernels
-from flambeau.runtime.target import Target
 from flambeau.symbols import maximum
 
 # Elements that a thread should have to sort before a further one is worth starting (about 10 ns each).
@@ -66,19 +66,15 @@ def row_kernels(graph: Graph, node_index: int, name: str, r: Records, keep: int 
     key = f"sort:{r.name}:{rows.fact}:{''.join(ways)}:{bits}"
     item = x.dtype.itemsize
     return [
-        Kernel(
-            name, key, partial(_emit, key, list(words), r, rows, step == 1, inner == 1, bits), list(words.values()),
-            reads(graph, node.inputs[0]), node.outputs, units=rows.count,
-            bytes=x.numel * (2 * item + 8 + 2 * item * r.bytes), operations=x.numel * item, nodes=(node_index,),
+        describe_code(
+            name, key, partial(_sort, r, rows, step == 1, inner == 1, bits), words, reads=reads(graph, node.inputs[0]),
+            writes=node.outputs, units=rows.count, bytes=x.numel * (2 * item + 8 + 2 * item * r.bytes), operations=x.numel * item, nodes=(node_index,),
             min_units_per_thread=maximum(1, THREAD_ELEMENTS // count),
         )
     ]  # fmt: skip
 
 
-def _emit(key: str, names: list[str], r: Records, rows: Group, unit: bool, dense: bool, bits: int, target: Target) -> str:
-    from flambeau.runtime.jit import symbol
-
-    c = Code(names, target)
+def _sort(r: Records, rows: Group, unit: bool, dense: bool, bits: int, c: Code) -> None:
     c.helper(*sort_function(r, c.b.target))
     narrowed = Narrowed(c, r, bits) if r.element == "i128" else None
     x, values, numbers = c.array("x", r.memory), c.array("values", r.memory), c.array("numbers", "i64")
@@ -105,7 +101,6 @@ def _emit(key: str, names: list[str], r: Records, rows: Group, unit: bool, dense
             c.when(done ^ 1, whole)
 
     c.for_(c.named("i64", "%begin"), c.named("i64", "%end"), row)
-    return c.kernel(symbol(key))
 
 
 def row_start(c: Code, row: Lanes, count: Lanes, inner: Lanes, dense: bool) -> Lanes:

@@ -13,11 +13,11 @@ from flambeau.compiler.emit.code import Code
 from flambeau.compiler.emit.lanes import Lanes
 from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Kernel, Scratch, Word
+from flambeau.compiler.kernels.description import describe_code
 from flambeau.compiler.kernels.matmul_blocking import round_up
 from flambeau.compiler.kernels.move_layout import Group, address, reads
 from flambeau.compiler.kernels.records import Records, call_sort, load_keys, make_records, sort_function, write_sorted
 from flambeau.compiler.kernels.sort import row_group, row_kernels, row_start
-from flambeau.runtime.target import Target
 from flambeau.symbols import maximum
 
 # Records that the buffer takes beyond k, at least, before it is sorted. A small buffer brings the limit down early, and
@@ -51,18 +51,15 @@ def make_topk(graph: Graph, node_index: int) -> list[Kernel]:
     bits = graph.target.vector_bits
     key = f"topk:{r.name}:{rows.fact}:{'u' if step == 1 else 's'}{'u' if inner == 1 else 's'}:{bits}"
     return [
-        Kernel(
-            "topk", key, partial(_emit, key, list(words), r, rows, step == 1, inner == 1, bits), list(words.values()),
-            reads(graph, node.inputs[0]), node.outputs, units=rows.count, bytes=x.numel * x.dtype.itemsize,
+        describe_code(
+            "topk", key, partial(_topk, r, rows, step == 1, inner == 1, bits), words, reads=reads(graph, node.inputs[0]),
+            writes=node.outputs, units=rows.count, bytes=x.numel * x.dtype.itemsize,
             operations=x.numel, nodes=(node_index,), min_units_per_thread=maximum(1, THREAD_ELEMENTS // count),
         )
     ]  # fmt: skip
 
 
-def _emit(key: str, names: list[str], r: Records, rows: Group, unit: bool, dense: bool, bits: int, target: Target) -> str:
-    from flambeau.runtime.jit import symbol
-
-    c = Code(names, target)
+def _topk(r: Records, rows: Group, unit: bool, dense: bool, bits: int, c: Code) -> None:
     c.helper(*sort_function(r, c.b.target))
     x, values, numbers = c.array("x", r.memory), c.array("values", r.memory), c.array("numbers", "i64")
     count, keep, inner, room = c.word("count"), c.word("keep"), c.word("inner"), c.word("room")
@@ -109,4 +106,3 @@ def _emit(key: str, names: list[str], r: Records, rows: Group, unit: bool, dense
         write_sorted(c, r, buffer, source, step, values.at(start), numbers.at(start), out_step, keep, bits)
 
     c.for_(c.named("i64", "%begin"), c.named("i64", "%end"), row)
-    return c.kernel(symbol(key))

@@ -16,16 +16,15 @@ from functools import partial
 from typing import Final
 
 from flambeau import dtypes
-from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder, module
+from flambeau.compiler.emit.builder import Builder
 from flambeau.compiler.graph import TWO_OF_FOUR_BLOCK, Graph
 from flambeau.compiler.kernel import Kernel, Word
+from flambeau.compiler.kernels.description import describe
 from flambeau.compiler.kernels.move_layout import address, reads
-from flambeau.runtime.target import Target
 
 WIDTH: Final = TWO_OF_FOUR_BLOCK
 GRAIN: Final = 64  # rows of weights in the least piece of work
 THREAD_BYTES: Final = 1 << 16  # of weights that a further thread should have
-_POINTERS: Final = frozenset(("x", "values", "places", "out"))
 _FLOATS: Final = f"<{WIDTH} x float>"
 _ELEMENTS: Final = {dtypes.float32: "float", dtypes.bfloat16: "bfloat", dtypes.float16: "half"}
 
@@ -46,24 +45,19 @@ def make_two_of_four(graph: Graph, node_index: int) -> list[Kernel]:
     key = f"two_of_four:{element}:{graph.target.vector_bits}"
     nbytes = values.numel * values.dtype.itemsize + places.numel
     return [
-        Kernel(
-            "two_of_four_matmul", key, partial(_emit, key, element, list(words)), list(words.values()), reads(graph, *node.inputs), node.outputs, units=n,
-            bytes=nbytes, operations=2 * m * n * k, nodes=(node_index,), grain=GRAIN, min_units_per_thread=max(1, THREAD_BYTES * n // max(nbytes * m, 1)),
+        describe(
+            "two_of_four_matmul", key, partial(_multiply, element), words, reads=reads(graph, *node.inputs), writes=node.outputs, units=n, bytes=nbytes,
+            operations=2 * m * n * k, nodes=(node_index,), grain=GRAIN, min_units_per_thread=max(1, THREAD_BYTES * n // max(nbytes * m, 1)),
         )
     ]  # fmt: skip
 
 
-def _emit(key: str, element: str, names: list[str], target: Target) -> str:
-    from flambeau.runtime.jit import symbol
-
-    b = Builder(target)
-    w = {name: b.load("ptr" if name in _POINTERS else "i64", b.gep("i64", "%args", at), 8) for at, name in enumerate(names)}
+def _multiply(element: str, b: Builder, w: dict[str, str]) -> None:
     start = "0"
     for rows in (4, 1):  # of x; those that are left over one by one
         end = b.mul(b.sdiv(w["m"], rows), rows)
         b.loop(start, end, rows, partial(_rows, b, element, w, rows))
         start = end
-    return module([b.function(KERNEL_HEADER.format(name=symbol(key)), "ret i64 0")], b.declarations, target)
 
 
 def _rows(b: Builder, element: str, w: dict[str, str], rows: int, row: str) -> None:
