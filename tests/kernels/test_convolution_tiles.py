@@ -18,7 +18,7 @@ from flambeau.compiler.kernels import convolution
 from flambeau.compiler.kernels.convolution_gemm import phases
 from flambeau.compiler.kernels.convolution_problem import problem
 from flambeau.compiler.kernels.convolution_tiles import make_tile_convolution
-from flambeau.compiler.kernels.matmul_facts import Epilogue
+from flambeau.compiler.kernels.description import Epilogue
 from flambeau.runtime import tiles
 from tests.kernels.images import Case
 from tests.kernels.test_convolution import OPS, Increment, case, check, make

@@ -22,7 +22,7 @@ from flambeau.compiler.kernels.convolution_pointwise import make_pointwise_convo
 from flambeau.compiler.kernels.convolution_problem import problem
 from flambeau.compiler.kernels.convolution_tiles import make_tile_convolution, tiles_apply
 from flambeau.compiler.kernels.convolution_weight import make_weight_gradient
-from flambeau.compiler.kernels.matmul_facts import Epilogue
+from flambeau.compiler.kernels.description import Epilogue
 
 
 def make_convolution(graph: Graph, node_index: int, epilogue: Epilogue | None = None) -> list[Kernel]:

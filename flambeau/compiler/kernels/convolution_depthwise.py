@@ -24,9 +24,9 @@ from flambeau.compiler.kernels.convolution_depthwise_planes import VECTORS, Fact
 from flambeau.compiler.kernels.convolution_depthwise_weight import emit_weight
 from flambeau.compiler.kernels.convolution_patches import read_kind
 from flambeau.compiler.kernels.convolution_problem import Operand, Problem, numel
+from flambeau.compiler.kernels.description import Epilogue
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, round_up
 from flambeau.compiler.kernels.matmul_element import element_of
-from flambeau.compiler.kernels.matmul_facts import Epilogue
 from flambeau.symbols import maximum
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields
 from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder, module, vector
 from flambeau.compiler.kernels.convolution_patches import bit_mask, masked_read
 from flambeau.compiler.kernels.convolution_problem import load_words
+from flambeau.compiler.kernels.description import Epilogue
 from flambeau.compiler.kernels.matmul_element import Element
-from flambeau.compiler.kernels.matmul_facts import Epilogue
 from flambeau.runtime.target import Target
 
 VECTORS = 4  # results computed together: their four sums hide the latency of a multiply-add

@@ -38,9 +38,9 @@ from flambeau.compiler.kernels.convolution_planes import (
 )
 from flambeau.compiler.kernels.convolution_problem import COMPUTE_DTYPE, Problem, numel, temporary
 from flambeau.compiler.kernels.convolution_weights import pack_weights
+from flambeau.compiler.kernels.description import Epilogue
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, round_up
 from flambeau.compiler.kernels.matmul_element import Element, Tile, element_of
-from flambeau.compiler.kernels.matmul_facts import Epilogue
 from flambeau.dtypes import BY_NAME
 from flambeau.symbols import Sym, maximum, minimum, roughly_over
 

@@ -17,9 +17,8 @@ from flambeau.compiler.kernels.convolution_planes import (
     write_table,
 )
 from flambeau.compiler.kernels.convolution_problem import call_epilogue, decode_unit, load_words
+from flambeau.compiler.kernels.description import Epilogue, module_of
 from flambeau.compiler.kernels.matmul_element import Element, Tile
-from flambeau.compiler.kernels.matmul_facts import Epilogue
-from flambeau.compiler.kernels.matmul_packed import module_of
 from flambeau.compiler.tile.contract import Operands, contract
 from flambeau.runtime.target import Target
 

@@ -32,11 +32,11 @@ from flambeau.compiler.kernels.convolution_patches import (
 from flambeau.compiler.kernels.convolution_planes import balanced
 from flambeau.compiler.kernels.convolution_problem import COMPUTE_DTYPE, Problem, load_words, numel, temporary
 from flambeau.compiler.kernels.convolution_weights import pack_weights
+from flambeau.compiler.kernels.description import Epilogue, module_of
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, round_up
 from flambeau.compiler.kernels.matmul_element import Element, Tile, element_of
-from flambeau.compiler.kernels.matmul_facts import Epilogue
 from flambeau.compiler.kernels.matmul_micro import micro_kernel, micro_name, store_part
-from flambeau.compiler.kernels.matmul_packed import module_of, tile_dispatch
+from flambeau.compiler.kernels.matmul_packed import tile_dispatch
 from flambeau.dtypes import BY_NAME
 from flambeau.runtime.target import Target
 from flambeau.symbols import maximum

@@ -16,8 +16,8 @@ from flambeau.compiler.kernels.convolution_image_pack import (
 from flambeau.compiler.kernels.convolution_problem import Problem, load_words, numel
 from flambeau.compiler.kernels.convolution_tile_pack import HEADER
 from flambeau.compiler.kernels.convolution_tile_weights import panel_function, panel_words
+from flambeau.compiler.kernels.description import module_of
 from flambeau.compiler.kernels.matmul_element import element_of
-from flambeau.compiler.kernels.matmul_packed import module_of
 from flambeau.runtime.target import Target
 from flambeau.symbols import maximum
 

@@ -10,8 +10,8 @@ from flambeau.compiler.emit.builder import Builder
 from flambeau.compiler.kernel import Function
 from flambeau.compiler.kernels.convolution_patches import bit_mask
 from flambeau.compiler.kernels.convolution_problem import load_words
+from flambeau.compiler.kernels.description import native
 from flambeau.compiler.kernels.matmul_element import element_of
-from flambeau.compiler.kernels.matmul_packed import native
 from flambeau.compiler.kernels.matmul_parts_pack import STEP_BYTES
 from flambeau.compiler.kernels.matmul_tile_pack import LANES
 from flambeau.compiler.kernels.matmul_tiles import SUMS_BYTES

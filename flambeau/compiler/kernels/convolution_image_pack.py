@@ -44,11 +44,11 @@ from flambeau.compiler.kernels.convolution_judgement import (
 from flambeau.compiler.kernels.convolution_patches import bit_mask
 from flambeau.compiler.kernels.convolution_problem import Operand, load_words, temporary
 from flambeau.compiler.kernels.convolution_tile_pack import HEADER
+from flambeau.compiler.kernels.description import module_of
 from flambeau.compiler.kernels.float_halves import halves_pairs, power, together
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, round_up
 from flambeau.compiler.kernels.matmul_halves_pack import HALF_BYTES
 from flambeau.compiler.kernels.matmul_halves_pack import STEP_BYTES as HALVES_STEP_BYTES
-from flambeau.compiler.kernels.matmul_packed import module_of
 from flambeau.compiler.kernels.matmul_parts_pack import PART_BYTES, STEP_BYTES
 from flambeau.compiler.kernels.matmul_tile_pack import LANES
 from flambeau.dtypes import uint8

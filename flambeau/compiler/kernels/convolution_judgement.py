@@ -17,8 +17,8 @@ from flambeau.compiler.emit.builder import Builder
 from flambeau.compiler.kernel import Function
 from flambeau.compiler.kernels.bfloat_parts import Extent
 from flambeau.compiler.kernels.convolution_patches import bit_mask
+from flambeau.compiler.kernels.description import native
 from flambeau.compiler.kernels.float_halves import RANGE, kind, power, scale_exponent
-from flambeau.compiler.kernels.matmul_packed import native
 
 NOTES: Final = 320
 FAR: Final = 40  # lo is a normal float16 down to there, and what hi has lost is in it

@@ -11,8 +11,8 @@ from __future__ import annotations
 from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Kernel
 from flambeau.compiler.kernels.convolution_problem import Problem
+from flambeau.compiler.kernels.description import Epilogue
 from flambeau.compiler.kernels.matmul import Operand, Product, product_kernel
-from flambeau.compiler.kernels.matmul_facts import Epilogue
 from flambeau.compiler.kernels.matmul_halves import HALVES, form_of
 from flambeau.compiler.kernels.matmul_parts import parts_pay
 

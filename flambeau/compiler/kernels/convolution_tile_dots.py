@@ -15,8 +15,8 @@ from flambeau.compiler.emit.builder import Builder
 from flambeau.compiler.kernel import Function
 from flambeau.compiler.kernels.convolution_tile_pack import TILE_BYTES, WIDTH
 from flambeau.compiler.kernels.convolution_tile_products import ARGUMENTS, fetch_panel
+from flambeau.compiler.kernels.description import module_of
 from flambeau.compiler.kernels.matmul_dots import DOTS, HEIGHT
-from flambeau.compiler.kernels.matmul_packed import module_of
 from flambeau.compiler.tile.contract import Operands, contract
 from flambeau.runtime.target import Target
 

@@ -14,8 +14,8 @@ from flambeau.compiler.kernel import Function
 from flambeau.compiler.kernels.convolution_patches import bit_mask, masked_read
 from flambeau.compiler.kernels.convolution_problem import load_words
 from flambeau.compiler.kernels.convolution_tile_pack import SHAPE, WIDTH, lanes_inside
+from flambeau.compiler.kernels.description import native
 from flambeau.compiler.kernels.matmul_element import Element
-from flambeau.compiler.kernels.matmul_packed import native
 from flambeau.compiler.tile.contract import Operands, contract
 
 _CHANNELS = 8  # output channels that use a vector

@@ -19,9 +19,9 @@ from flambeau.compiler.kernels.bfloat_parts import PARTS, Extent, split_pairs
 from flambeau.compiler.kernels.convolution_judgement import look, put_notes, read_notes, scale_of, threshold
 from flambeau.compiler.kernels.convolution_patches import UNIT, masked_read
 from flambeau.compiler.kernels.convolution_problem import load_words
+from flambeau.compiler.kernels.description import native
 from flambeau.compiler.kernels.float_halves import halves_pairs
 from flambeau.compiler.kernels.matmul_element import Element
-from flambeau.compiler.kernels.matmul_packed import native
 
 ROWS = 32  # output channels of a panel
 DEEP = 32  # channels of a step

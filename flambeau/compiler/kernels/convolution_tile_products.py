@@ -15,9 +15,9 @@ from flambeau.compiler.emit.builder import Builder
 from flambeau.compiler.kernel import Function
 from flambeau.compiler.kernels.bfloat_parts import PRODUCTS
 from flambeau.compiler.kernels.convolution_tile_pack import TILE_BYTES, WIDTH
+from flambeau.compiler.kernels.description import module_of
 from flambeau.compiler.kernels.float_halves import LOW_BITS
 from flambeau.compiler.kernels.matmul_halves import multiply_halves
-from flambeau.compiler.kernels.matmul_packed import module_of
 from flambeau.runtime.target import Target
 
 

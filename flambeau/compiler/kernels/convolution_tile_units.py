@@ -27,10 +27,9 @@ from flambeau.compiler.kernels.convolution_tile_pack import (
     clear_extent,
     extent_in_memory,
 )  # fmt: skip
+from flambeau.compiler.kernels.description import Epilogue, module_of, native
 from flambeau.compiler.kernels.float_halves import together
 from flambeau.compiler.kernels.matmul_element import Element
-from flambeau.compiler.kernels.matmul_facts import Epilogue
-from flambeau.compiler.kernels.matmul_packed import module_of, native
 from flambeau.compiler.kernels.matmul_tiles import ROUNDS_BY, configuration
 from flambeau.runtime.target import Target
 

@@ -35,10 +35,10 @@ from flambeau.compiler.kernels.convolution_tile_pack import (
     extent_in_memory,
     put_extent,
 )
+from flambeau.compiler.kernels.description import module_of, native
 from flambeau.compiler.kernels.float_halves import halves_in_order
 from flambeau.compiler.kernels.matmul_blocking import ceil_div
 from flambeau.compiler.kernels.matmul_element import Element
-from flambeau.compiler.kernels.matmul_packed import module_of, native
 from flambeau.runtime.target import Target
 from flambeau.symbols import maximum
 

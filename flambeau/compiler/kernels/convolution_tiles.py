@@ -49,9 +49,9 @@ from flambeau.compiler.kernels.convolution_tile_pack import (
 from flambeau.compiler.kernels.convolution_tile_products import halves_function, products_function
 from flambeau.compiler.kernels.convolution_tile_units import HALVES_NAMES, NAMES, PLACES, otherwise_function, units_module
 from flambeau.compiler.kernels.convolution_tile_weights import pack_tile_weights, panel_function, panel_words
+from flambeau.compiler.kernels.description import Epilogue
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, round_up
 from flambeau.compiler.kernels.matmul_element import Element, element_of
-from flambeau.compiler.kernels.matmul_facts import Epilogue
 from flambeau.compiler.kernels.matmul_halves import form_of as form_of_product
 from flambeau.dtypes import BY_NAME
 from flambeau.runtime.target import Target

@@ -39,9 +39,9 @@ from flambeau.compiler.kernels.convolution_problem import COMPUTE_DTYPE, Problem
 from flambeau.compiler.kernels.convolution_weight_planes import plane_weight_gradient, weight_planes_apply
 from flambeau.compiler.kernels.convolution_weight_products import CHUNK, NAMES, Facts, emit_products
 from flambeau.compiler.kernels.convolution_weight_tiles import tile_weight_gradient, weight_tiles_apply
+from flambeau.compiler.kernels.description import Epilogue
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, round_up
 from flambeau.compiler.kernels.matmul_element import Element, Tile, element_of
-from flambeau.compiler.kernels.matmul_facts import Epilogue
 from flambeau.dtypes import BY_NAME
 from flambeau.runtime.target import Target
 from flambeau.symbols import maximum, minimum

@@ -15,9 +15,9 @@ from flambeau.compiler.emit.builder import Builder
 from flambeau.compiler.kernel import Address, Function, Word
 from flambeau.compiler.kernels.convolution_patches import bit_mask
 from flambeau.compiler.kernels.convolution_problem import Problem, load_words
+from flambeau.compiler.kernels.description import native
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, round_up
 from flambeau.compiler.kernels.matmul_element import element_of
-from flambeau.compiler.kernels.matmul_packed import native
 from flambeau.compiler.kernels.matmul_tile_pack import LANES
 from flambeau.compiler.kernels.matmul_tiles import SUMS_BYTES
 from flambeau.compiler.tile.contract import Operands, contract

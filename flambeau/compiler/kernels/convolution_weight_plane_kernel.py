@@ -14,9 +14,9 @@ from flambeau.compiler.kernels.convolution_step_products import STEP_BYTES_OF, a
 from flambeau.compiler.kernels.convolution_tile_pack import EXTENT, clear_extent, extent_in_memory
 from flambeau.compiler.kernels.convolution_weight_exact import WORDS, Blocks, load_exact_words, store_partial
 from flambeau.compiler.kernels.convolution_weight_plane_pack import SHAPE
+from flambeau.compiler.kernels.description import module_of
 from flambeau.compiler.kernels.float_halves import together
 from flambeau.compiler.kernels.matmul_halves import multiply_halves
-from flambeau.compiler.kernels.matmul_packed import module_of
 from flambeau.compiler.kernels.matmul_parts_micro import multiply_parts
 from flambeau.compiler.kernels.matmul_parts_pack import PART_BYTES
 from flambeau.compiler.kernels.matmul_tile_pack import LANES

@@ -20,8 +20,8 @@ from flambeau.compiler.kernels.convolution_judgement import scale_of
 from flambeau.compiler.kernels.convolution_patches import UNIT, bit_mask
 from flambeau.compiler.kernels.convolution_problem import load_words
 from flambeau.compiler.kernels.convolution_tile_pack import CARRIED, COUNTS, EXTENT, NOTHING_CARRIED, lanes_inside
+from flambeau.compiler.kernels.description import native
 from flambeau.compiler.kernels.float_halves import halves_in_order
-from flambeau.compiler.kernels.matmul_packed import native
 from flambeau.compiler.kernels.matmul_parts_pack import PART_BYTES
 
 SLACK: Final = 64  # places behind a plane that are set to zero: tiles reach up to 47 beyond the last row

@@ -17,8 +17,8 @@ from flambeau.compiler.kernels.convolution_planes import (
     write_table,
 )
 from flambeau.compiler.kernels.convolution_problem import load_words
+from flambeau.compiler.kernels.description import module_of
 from flambeau.compiler.kernels.matmul_element import Element, Tile
-from flambeau.compiler.kernels.matmul_packed import module_of
 from flambeau.compiler.tile.contract import Operands, contract
 from flambeau.runtime.target import Target
 

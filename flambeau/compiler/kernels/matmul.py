@@ -8,44 +8,43 @@ exchanged.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from flambeau.compiler.graph import Graph, Value
-from flambeau.compiler.kernel import Address, Kernel, Scratch, Word
-from flambeau.compiler.kernels.matmul_blocking import block, ceil_div, round_up
-from flambeau.compiler.kernels.matmul_dots import dots_block, dots_functions, dots_module
-from flambeau.compiler.kernels.matmul_driver import word_names
-from flambeau.compiler.kernels.matmul_element import FEW_ROWS, Element, Tile, element_of, few_rows_tile, register_tile
-from flambeau.compiler.kernels.matmul_facts import Epilogue, Facts
-from flambeau.compiler.kernels.matmul_halves import form_of, halves_module, halves_word_names, halves_words
-from flambeau.compiler.kernels.matmul_packed import packed_module, shared
-from flambeau.compiler.kernels.matmul_parts import PARTS, parts_block, parts_module, parts_pay, parts_word_names, parts_words
+from flambeau.compiler.kernel import Address, Function, Kernel, Scratch, Word
+from flambeau.compiler.kernels.description import Body, Epilogue, Layout, Writer, describe, layout_of
+from flambeau.compiler.kernels.matmul_blocking import ceil_div, round_up
+from flambeau.compiler.kernels.matmul_dots import dots_way
+from flambeau.compiler.kernels.matmul_driver import Way
+from flambeau.compiler.kernels.matmul_element import Element, Tile, element_of, register_tile
+from flambeau.compiler.kernels.matmul_facts import Facts
+from flambeau.compiler.kernels.matmul_halves import form_of, halves_way
+from flambeau.compiler.kernels.matmul_packed import packed_way
+from flambeau.compiler.kernels.matmul_parts import PARTS, parts_pay, parts_way
 from flambeau.compiler.kernels.matmul_prepacked import Panels, Prepacked
-from flambeau.compiler.kernels.matmul_small import ITEM_OPERATIONS, height_of, is_small, small_module, small_word_names
-from flambeau.compiler.kernels.matmul_split import count_parts, sum_module, sum_word_names
-from flambeau.compiler.kernels.matmul_tiles import ROUNDS_BY, TILE, shared_tiles, tile_block, tile_module
-from flambeau.compiler.kernels.matrix_rows import COLUMNS, rows_module, scratch_bytes
+from flambeau.compiler.kernels.matmul_small import ITEM_OPERATIONS, height_of, is_small, small_body
+from flambeau.compiler.kernels.matmul_split import count_parts, sum_body
+from flambeau.compiler.kernels.matmul_tiles import tile_way
+from flambeau.compiler.kernels.matrix_rows import COLUMNS, rows_body, scratch_bytes
 from flambeau.compiler.kernels.matrix_rows import height_of as rows_height
 from flambeau.compiler.kernels.matrix_vector import (
     DOT_ROWS,
     LINE,
     UNIT_VECTORS,
-    dot_module,
+    dot_body,
     dot_scratch,
     dot_shape,
     instruction_of,
     most_rows,
-    sweep_module,
-    vector_word_names,
+    sweep_body,
 )
 from flambeau.dtypes import dtype
 from flambeau.runtime.target import Target
-from flambeau.symbols import maximum, roughly, roughly_less, roughly_over
+from flambeau.symbols import maximum, roughly, roughly_less
 
 _FEW_UNTURNED = 128
-Writer = Callable[[Facts, Epilogue | None, str, Target], str]
 
 
 @dataclass(slots=True)
@@ -202,9 +201,10 @@ def make_matmul(
     first = _product_kernel(cut, element, tile, host, None, node_index)
     facts = _facts(product, element, tile, host)
     total = replace(product, a=Operand(Address(parts), parts, product.n, 1), splits=splits)
+    sums = {name: word for name, word in _common_words(total, facts).items() if name != "b"}
     second = _kernel(
-        f"matmul:sum:{facts.key()}", sum_module, facts, epilogue, {}, sum_word_names(), total, node_index, product.m,
-        maximum(1, (256 << 10) // maximum(1, splits * product.n * element.itemsize)),
+        f"matmul:sum:{facts.key()}", partial(sum_body, facts, epilogue is not None), facts, sums, product=total, node_index=node_index, epilogue=epilogue,
+        units=product.m, min_units=maximum(1, (256 << 10) // maximum(1, splits * product.n * element.itemsize)),
     )  # fmt: skip
     second.name, second.reads = f"matmul_sum_{element.name}", (parts,)
     second.operations, second.bytes = splits * size, (splits + 1) * size * element.itemsize
@@ -246,101 +246,78 @@ def _product_kernel(
 ) -> Kernel:  # fmt: skip
     """The kernel of a product in normal form."""
     facts = replace(_facts(product, element, tile, host), prepacked=panels is not None)
-    way = _vector_way(product, facts, host) if panels is None else ""
-    if way == "dot":
-        dot = instruction_of(element.name, host, product.n, product.k)
-        shape = dot_shape(product.m, product.n, dot is not None)
-        key = f"matmul:dot:{'instruction:' * bool(dot)}{'x'.join(map(str, shape))}:{facts.key()}"
-        write = partial(dot_module, shape=shape, dot=dot)
-        return _vector_kernel(key, write, facts, epilogue, product, node_index, shape[1], dot_scratch(shape, dot, product.m, product.k, element.itemsize))
-    if way == "rows":
-        height, dot = rows_height(product.m), instruction_of(element.name, host, product.n, product.k)
-        assert dot is not None
-        key = f"matmul:rows:{height}:{facts.key()}"
-        return _vector_kernel(key, partial(rows_module, height=height, dot=dot), facts, epilogue, product, node_index, COLUMNS, scratch_bytes(height))
-    if way == "sweep":
-        key = f"matmul:sweep:{facts.key()}"
-        scratch = 2 * LINE * element.compute_bytes
-        columns = UNIT_VECTORS * tile.width
-        return _vector_kernel(key, sweep_module, facts, epilogue, product, node_index, columns, scratch)
+    described = partial(_kernel, product=product, node_index=node_index, epilogue=epilogue)
+    kind = _vector_way(product, facts, host) if panels is None else ""
+    if kind:
+        return _vector_kernel(kind, product, facts, host, described, epilogue is not None)
     sizes = product.m, product.n, product.k, product.batches
     plain = epilogue is None and panels is None and product.splits == 1
     if plain and is_small(element, facts, *sizes, host) and not _in_parts(host, element.name, *sizes[:3]):
-        return _small_kernel(product, facts, host, node_index)
-    by_tiles = element.name in host.matrix_dtypes | host.dots
-    by_parts = element.name == "float32" and (panels is not None or _in_parts(host, "float32", product.m, product.n, product.k))
-    names = word_names(facts)
-    writer: Writer
-    if by_parts:
-        form = form_of(host, product.k)
-        blocking, regions = parts_block(form, *sizes, host, tile.rows, panels is not None)
-        if form is PARTS:
-            facts, functions = parts_words(facts, regions)
-            writer, names = parts_module, parts_word_names(facts)
-        else:
-            facts, functions = halves_words(facts, regions)
-            writer, names = halves_module, halves_word_names(facts)
-        kind = form.name
-    elif by_tiles:
-        facts = replace(facts, element=replace(element, rounds_by=ROUNDS_BY.get(element.name, "")), tile=TILE)
-        blocking = tile_block(element, *sizes, host, panels is not None)
-        if element.name in host.matrix_dtypes:
-            facts, functions = shared_tiles(facts)
-            kind, writer = "tiles", tile_module
-        else:
-            blocking = dots_block(element, blocking)
-            facts, functions = dots_functions(facts)
-            kind, writer = "dots", dots_module
-    else:
-        plain_rows = not element.converts and facts.b_unit == "lane" and element.parts == 1
-        few_rows = plain_rows and not roughly_over(product.m, FEW_ROWS) and not roughly_less(product.n, product.m)
-        if few_rows:
-            facts = replace(facts, tile=few_rows_tile(tile, product.m, host.registers))
-        blocking = block(element, facts.tile, *sizes, host, few_rows)
-        facts, functions = shared(replace(facts, direct=blocking.direct))
-        kind, writer = "blocked", packed_module
-    words: dict[str, Word] = {
+        return _small_kernel(product, facts, host, described)
+    way = _way(facts, *sizes, host)
+    blocking = way.blocking
+    words = _common_words(product, facts) | {
         "scratch": Scratch(blocking.scratch_bytes),
         "mc": blocking.mc, "nc": blocking.nc, "kc": blocking.kc,
         "row_panels": blocking.row_panels, "column_blocks": blocking.column_blocks,
         "b_columns": blocking.b_columns, "scratch_bytes": blocking.scratch_bytes,
         "a_panels": blocking.a_panels, "row_step": blocking.row_step,
-        "packs_b": int(blocking.pack_b), **functions,
+        "packs_b": int(blocking.pack_b), **way.words,
     }  # fmt: skip
     if panels is not None:
         words |= {"packed": Address(panels.value), "packed_count": panels.count, "packed_extents": panels.extents}
-    kernel = _kernel(
-        f"matmul:{kind}:{facts.key()}", writer, facts, epilogue, words, names, product, node_index,
-        blocking.row_panels * blocking.column_blocks * product.batches, blocking.min_units, blocking.grain,
+    kernel = described(
+        f"matmul:{way.kind}:{way.facts.key()}", way.write(epilogue is not None), way.facts, words, late=way.late, helpers=way.helpers,
+        constants=way.constants, units=blocking.row_panels * blocking.column_blocks * product.batches, min_units=blocking.min_units, grain=blocking.grain,
     )  # fmt: skip
     if panels is not None:
         kernel.reads = (*kernel.reads, panels.value)
     return kernel
 
 
-def _vector_kernel(
-    key: str, write: Writer, facts: Facts, epilogue: Epilogue | None, product: Product, node_index: int, columns: int,
-    scratch: int,
-) -> Kernel:  # fmt: skip
-    """A kernel of matrix_vector.py, whose unit is `columns` columns."""
+def _way(facts: Facts, m: int, n: int, k: int, batches: int, host: Target) -> Way:
+    """By which of the machine's multiply-adds a product is computed in blocks, and how its operands are split for them."""
+    name = facts.element.name
+    if name == "float32" and (facts.prepacked or _in_parts(host, name, m, n, k)):
+        make = parts_way if form_of(host, k) is PARTS else halves_way
+    elif name in host.matrix_dtypes:
+        make = tile_way
+    else:
+        make = dots_way if name in host.dots else packed_way
+    return make(facts, m, n, k, batches, host)
+
+
+def _vector_kernel(kind: str, product: Product, facts: Facts, host: Target, described: Callable[..., Kernel], has_epilogue: bool) -> Kernel:
+    """A kernel of matrix_vector.py or matrix_rows.py, whose unit is some columns."""
+    element, dot = facts.element, instruction_of(facts.element.name, host, product.n, product.k)
+    if kind == "dot":
+        shape = dot_shape(product.m, product.n, dot is not None)
+        kind = f"dot:{'instruction:' * bool(dot)}{'x'.join(map(str, shape))}"
+        write, columns = partial(dot_body, facts, has_epilogue, shape, dot), shape[1]
+        scratch = dot_scratch(shape, dot, product.m, product.k, element.itemsize)
+    elif kind == "rows":
+        assert dot is not None
+        height = rows_height(product.m)
+        kind = f"rows:{height}"
+        write, columns, scratch = partial(rows_body, facts, has_epilogue, height, dot), COLUMNS, scratch_bytes(height)
+    else:
+        write, columns, scratch = partial(sweep_body, facts, has_epilogue), UNIT_VECTORS * facts.tile.width, 2 * LINE * element.compute_bytes
     units = ceil_div(product.n, columns)
-    words: dict[str, Word] = {"scratch": Scratch(scratch), "units_per_batch": units, "scratch_bytes": scratch}
+    words = _common_words(product, facts) | {"scratch": Scratch(scratch), "units_per_batch": units, "scratch_bytes": scratch}
     # Bound by reading b: a thread is worth its start from about 256 KiB on.
-    min_units = maximum(1, (256 << 10) // maximum(1, columns * product.k * facts.element.itemsize))
-    names = vector_word_names(facts)
-    return _kernel(key, write, facts, epilogue, words, names, product, node_index, units * product.batches, min_units)
+    min_units = maximum(1, (256 << 10) // maximum(1, columns * product.k * element.itemsize))
+    return described(f"matmul:{kind}:{facts.key()}", write, facts, words, units=units * product.batches, min_units=min_units)
 
 
-def _small_kernel(product: Product, facts: Facts, host: Target, node_index: int) -> Kernel:
+def _small_kernel(product: Product, facts: Facts, host: Target, described: Callable[..., Kernel]) -> Kernel:
     """The kernel of many small products (matmul_small.py)."""
     facts = replace(facts, batch_dims=max(1, len(product.batch)), tile=replace(facts.tile, rows=1, vectors=1))
     vectors = ceil_div(product.n, facts.tile.width)
     height = height_of(roughly(product.m), vectors, host.registers)
     # As of the blocked product: a thread is worth its start from a million operations on.
     min_units = maximum(1, 1_000_000 // (2 * product.m * product.n * product.k + ITEM_OPERATIONS))
-    write = partial(small_module, vectors=vectors, height=height)
     key = f"matmul:small:{vectors}x{height}:{facts.key()}"
-    return _kernel(key, write, facts, None, {}, small_word_names(facts), product, node_index, product.batches, min_units)
+    return described(key, partial(small_body, facts, vectors, height), facts, _common_words(product, facts), units=product.batches, min_units=min_units)
 
 
 def _common_words(product: Product, facts: Facts) -> dict[str, Word]:
@@ -358,24 +335,17 @@ def _common_words(product: Product, facts: Facts) -> dict[str, Word]:
 
 
 def _kernel(
-    key: str, write: Writer, facts: Facts, epilogue: Epilogue | None, words: dict[str, Word], names: list[str],
-    product: Product, node_index: int, units: int, min_units: int, grain: int = 1,
+    key: str, write: Body, facts: Facts, words: dict[str, Word], *, product: Product, node_index: int, epilogue: Epilogue | None, units: int,
+    min_units: int, grain: int = 1, helpers: Sequence[Writer] = (), constants: Sequence[str] = (),
+    late: Mapping[str, Callable[[Layout], Function]] | None = None,
 ) -> Kernel:  # fmt: skip
     element = facts.element
-    words = _common_words(product, facts) | words
+    for name, function in (late or {}).items():
+        words[name] = function(layout_of(words))
     operations = 2 * product.m * product.n * product.k * product.batches * (4 if element.parts == 2 else 1)
     nbytes = (product.m * product.k + product.k * product.n) * element.itemsize + product.m * product.n * element.result.itemsize
-    key = f"{key}:{facts.vector_bits}:{'' if epilogue is None else epilogue.key}"
-    return Kernel(
-        name=f"matmul_{element.name}", key=key, emit=partial(_emit, write, facts, epilogue, key),
-        words=[words[name] for name in names] + ([] if epilogue is None else list(epilogue.words)),
+    return describe(
+        f"matmul_{element.name}", f"{key}:{facts.vector_bits}", write, words, helpers=helpers, constants=constants, epilogue=epilogue,
         reads=tuple(dict.fromkeys((product.a.root, product.b.root))), writes=(product.c.root,), units=units,
-        bytes=nbytes * product.batches, operations=operations, nodes=(node_index,),
-        min_units_per_thread=min_units, grain=grain,
+        bytes=nbytes * product.batches, operations=operations, nodes=(node_index,), min_units_per_thread=min_units, grain=grain,
     )  # fmt: skip
-
-
-def _emit(write: Writer, facts: Facts, epilogue: Epilogue | None, key: str, target: Target) -> str:
-    from flambeau.runtime.jit import symbol
-
-    return write(facts, epilogue, symbol(key), target)

@@ -24,19 +24,17 @@ from typing import TYPE_CHECKING, Final
 
 from flambeau.compiler.emit.builder import Builder
 from flambeau.compiler.kernel import Word
+from flambeau.compiler.kernels.description import Writer, native
 from flambeau.compiler.kernels.matmul_blocking import Blocking
-from flambeau.compiler.kernels.matmul_driver import Driver, word_names
+from flambeau.compiler.kernels.matmul_driver import Driver, Way
 from flambeau.compiler.kernels.matmul_micro import store_part
-from flambeau.compiler.kernels.matmul_packed import module_of, native
 from flambeau.compiler.kernels.matmul_tile_pack import LANES, STEP_BYTES
-from flambeau.compiler.kernels.matmul_tiles import TileDriver, shared_tiles
+from flambeau.compiler.kernels.matmul_tiles import TileDriver, of_unit, shared_tiles, tile_block
 from flambeau.compiler.tile.contract import Operands, contract
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from flambeau.compiler.kernels.matmul_element import Element
-    from flambeau.compiler.kernels.matmul_facts import Epilogue, Facts
+    from flambeau.compiler.kernels.matmul_facts import Facts
     from flambeau.runtime.target import Target
 
 HEIGHT: Final = 8  # rows at once: 16 vectors of sums hide the latency of 6 cycles, and the panel's 32 rows are four times as many
@@ -82,12 +80,12 @@ class DotDriver(TileDriver):
 
     part_steps = STEPS
 
-    def __init__(self, b: Builder, facts: Facts, has_epilogue: bool) -> None:
-        super().__init__(b, facts, has_epilogue)
+    def __init__(self, b: Builder, facts: Facts, w: dict[str, str], has_epilogue: bool) -> None:
+        super().__init__(b, facts, w, has_epilogue)
         self.dot = DOTS[facts.element.name]
 
-    def write(self, symbol: str) -> str:
-        return Driver.write(self, symbol)
+    def write(self) -> None:
+        Driver.write(self)
 
     def end(self) -> None:
         """Nothing is to be released."""
@@ -242,14 +240,15 @@ def column_sums(b: Builder, element: Element) -> str:
     return b.function("define internal void @column_sums(i64 %steps, ptr noalias %panels, i64 %width, ptr noalias %sums) noinline #0")
 
 
-def dots_module(facts: Facts, epilogue: Epilogue | None, symbol: str, target: Target) -> str:
-    """The whole module's text."""
+def dots_way(facts: Facts, m: int, n: int, k: int, batches: int, host: Target) -> Way:
+    """A product of elements that dot instructions take."""
+    facts = of_unit(facts)
     element = facts.element
     dot = DOTS[element.name]
-    others = ["@no_column_sums = internal constant [32 x i32] zeroinitializer, align 64"] * dot.shifted
-    writers: list[Callable[[Builder], str]] = [partial(dots, element=element, vectors=vectors) for vectors in (1, 2)]
+    constants = ["@no_column_sums = internal constant [32 x i32] zeroinitializer, align 64"] * dot.shifted
+    helpers: list[Writer] = [partial(dots, element=element, vectors=vectors) for vectors in (1, 2)]
     if dot.shifted:
-        writers += [shift_rows, partial(column_sums, element=element)]
-    writers.append(partial(store_part, element=element, tile=facts.tile, c_unit=facts.c_unit))
-    writers.append(lambda b: DotDriver(b, facts, epilogue is not None).write(symbol))
-    return module_of(writers, target, others, epilogue, len(word_names(facts)))
+        helpers += [shift_rows, partial(column_sums, element=element)]
+    helpers.append(partial(store_part, element=element, tile=facts.tile, c_unit=facts.c_unit))
+    left, functions = dots_functions(facts)
+    return Way("dots", DotDriver, left, dots_block(element, tile_block(element, m, n, k, batches, host)), functions, helpers, constants)

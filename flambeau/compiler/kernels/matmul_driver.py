@@ -17,48 +17,56 @@ depends on K and kc only, never on how the units are handed out. All sizes and s
 
 from __future__ import annotations
 
-from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder
-from flambeau.compiler.kernels.matmul_facts import (
-    Facts,
-    batch_addresses,
-    batch_names,
-    call_epilogue,
-    k_of_batch,
-    load_words,
-)
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from flambeau.compiler.emit.builder import Builder
+from flambeau.compiler.kernel import Function, Word
+from flambeau.compiler.kernels.description import Body, Layout, Writer
+from flambeau.compiler.kernels.matmul_blocking import Blocking
+from flambeau.compiler.kernels.matmul_facts import Facts, batch_addresses, call_epilogue, k_of_batch
 
 
-def word_names(facts: Facts) -> list[str]:
-    """Names of the words before the epilogue's, in order."""
-    text = (
-        "a b c scratch m n k a_row a_column b_row b_column c_row c_column mc nc kc row_panels column_blocks b_columns "
-        "scratch_bytes a_panels rows_per_batch packs_b splits k_total row_step tile pack_a pack_b"
-    )
-    return text.split() + ["packed", "packed_count", "packed_extents"] * facts.prepacked + batch_names(facts)
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How a product is computed by blocks. `words`: beside those of all products and of the blocks; `late`: functions that read words, those of the
+    product before them."""
+
+    kind: str
+    driver: type[Driver]
+    facts: Facts
+    blocking: Blocking
+    words: dict[str, Word]
+    helpers: Sequence[Writer] = ()
+    constants: Sequence[str] = ()
+    late: Mapping[str, Callable[[Layout], Function]] = field(default_factory=dict)
+
+    def write(self, has_epilogue: bool) -> Body:
+        """What writes the kernel's body."""
+        return partial(_drive, self.driver, self.facts, has_epilogue)
+
+
+def _drive(driver: type[Driver], facts: Facts, has_epilogue: bool, b: Builder, w: dict[str, str]) -> None:
+    driver(b, facts, w, has_epilogue).write()
 
 
 class Driver:
-    """Writes the kernel function. It calls `epilogue`, and by their addresses `tile`, `pack_a` and `pack_b`."""
+    """Writes the body of a kernel. It calls `epilogue`, and by their addresses `tile`, `pack_a` and `pack_b`."""
 
-    def __init__(self, b: Builder, facts: Facts, has_epilogue: bool) -> None:
-        self.b, self.facts, self.tile, self.has_epilogue = b, facts, facts.tile, has_epilogue
-        self.w = w = load_words(b, self.names())
+    def __init__(self, b: Builder, facts: Facts, w: dict[str, str], has_epilogue: bool) -> None:
+        self.b, self.facts, self.w, self.tile, self.has_epilogue = b, facts, w, facts.tile, has_epilogue
         self.scratch = self.panels_b = b.gep("i8", w["scratch"], b.mul("%worker", w["scratch_bytes"]))
         self.panel_a = b.gep("i8", self.scratch, w["a_panels"])
         self.row_step = w["row_step"] if facts.direct else str(self.tile.rows)
         # The batch item, column block and block of K that are being worked on: see `group`.
         self.batch = self.a = self.bb = self.c = self.j0 = self.columns = self.k = self.add = self.is_last = ""
 
-    def names(self) -> list[str]:
-        """Names of the words before the epilogue's, in order."""
-        return word_names(self.facts)
-
-    def write(self, symbol: str) -> str:
+    def write(self) -> None:
         b, row_panels = self.b, self.w["row_panels"]
         end = b.op(f"udiv i64 {b.add('%end', b.sub(row_panels, 1))}, {row_panels}")
         b.loop(b.op(f"udiv i64 %begin, {row_panels}"), end, 1, self.group)
         self.end()
-        return b.function(KERNEL_HEADER.format(name=symbol), "ret i64 0")
 
     def end(self) -> None:
         """What the function does last."""

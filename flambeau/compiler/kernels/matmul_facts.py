@@ -1,35 +1,11 @@
-"""Matrix products: what all their kernels share: the facts that a text depends on, words, batch items, the epilogue."""
+"""Matrix products: what all their kernels share: the facts that a text depends on, batch items, the epilogue."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 from flambeau.compiler.emit.builder import Builder
-from flambeau.compiler.kernel import Word
 from flambeau.compiler.kernels.matmul_element import Element, Tile
-from flambeau.runtime.target import Target
-
-# Words that are addresses; from "tile" on, of functions.
-POINTERS = frozenset((
-    "a", "b", "c", "packed", "scratch", "tile", "pack_a", "pack_b", "parts_a", "parts_b", "parts_tiles", "parts_store",
-    "halves_a", "halves_b", "halves_tiles", "halves_otherwise",
-))  # fmt: skip
-
-
-class Epilogue(Protocol):
-    """Pointwise nodes applied to finished rectangles of the product (compiler/lower)."""
-
-    key: str
-    words: list[Word]
-
-    def emit(self, name: str, first_word: int, target: Target) -> str:
-        """Text of `void @name(ptr %args, i64 %batch, i64 %row0, i64 %row1, i64 %col0, i64 %col1)`."""
-        ...
-
-    def declarations(self, target: Target) -> list[str]:
-        """What the text needs declared."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,19 +34,6 @@ class Facts:
             f"{self.element.key}:{self.tile.key}:a={self.a_unit}:b={self.b_unit}"
             f":c={self.c_unit}:batch={self.batch_dims}{':exchanged' * self.exchanged}{':direct' * self.direct}{':prepacked' * self.prepacked}"
         )
-
-
-def batch_names(facts: Facts) -> list[str]:
-    """Names of the words of the batch dims, outermost first."""
-    names = []
-    for d in range(facts.batch_dims):
-        names += [f"size{d}", f"a_batch{d}", f"b_batch{d}", f"c_batch{d}"]
-    return names
-
-
-def load_words(b: Builder, names: list[str]) -> dict[str, str]:
-    """Load every word."""
-    return {name: b.load("ptr" if name in POINTERS else "i64", b.gep("i64", "%args", at), 8) for at, name in enumerate(names)}
 
 
 def batch_addresses(b: Builder, facts: Facts, w: dict[str, str], batch: str) -> tuple[str, str, str]:

@@ -16,35 +16,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import fields
 from functools import partial
-from typing import TYPE_CHECKING
 
 from flambeau.compiler.emit.builder import Builder
-from flambeau.compiler.kernel import Function, Word
+from flambeau.compiler.kernel import Function
+from flambeau.compiler.kernels.description import Layout, load_words, native
 from flambeau.compiler.kernels.float_halves import LOW_BITS, together
+from flambeau.compiler.kernels.matmul_driver import Way
 from flambeau.compiler.kernels.matmul_facts import Facts
 from flambeau.compiler.kernels.matmul_halves_pack import HALF_BYTES, KIND, SCALE, SLOT, STEP_BYTES, halves_pack_function
 from flambeau.compiler.kernels.matmul_halves_pack import PARTS as PARTS_FLAG
-from flambeau.compiler.kernels.matmul_packed import module_of
-from flambeau.compiler.kernels.matmul_parts import (
-    PARTS,
-    STEPS,
-    Form,
-    PartsDriver,
-    Regions,
-    Visit,
-    parts_module,
-    parts_word_names,
-    parts_words,
-)  # fmt: skip
+from flambeau.compiler.kernels.matmul_parts import PARTS, STEPS, Form, PartsDriver, Visit, parts_block, parts_words
 from flambeau.compiler.kernels.matmul_parts_micro import choose_tiles, tiles_function
 from flambeau.compiler.kernels.matmul_parts_pack import STEP_BYTES as PARTS_STEP_BYTES
 from flambeau.compiler.kernels.matmul_tile_pack import LANES
-from flambeau.compiler.kernels.matmul_tiles import SUMS_BYTES
+from flambeau.compiler.kernels.matmul_tiles import SUMS_BYTES, configuration
 from flambeau.compiler.kernels.matrix_unit import start_tiles, store_tiles, tile_register
 from flambeau.runtime.target import Target
-
-if TYPE_CHECKING:
-    from flambeau.compiler.kernels.matmul_facts import Epilogue
 
 # Shorter sums have too few terms to hide what halves lose.
 LEAST_K = 128
@@ -58,7 +45,6 @@ HALVES = Form("halves", STEP_BYTES, SLOT, 2 * SUMS_BYTES, _VISIT_STEPS, _CACHE_S
 _OF_DRIVER = ("scratch", "a", "source_b", "k", "steps", "add")
 _OF_VISIT = ("row", "tall", "index", "at", "number", "wide", "left_slot", "right_slot", "waiting", "place", "place_row")
 _TYPES = dict.fromkeys(("scratch", "a", "source_b", "left_slot", "right_slot", "waiting", "place"), "ptr") | {"add": "i1", "plain": "i1"}
-_REGIONS = ("panels_a", "panels_b", "spare")
 
 
 def form_of(target: Target, k: int) -> Form:
@@ -66,19 +52,15 @@ def form_of(target: Target, k: int) -> Form:
     return HALVES if "float16" in target.matrix_dtypes and k >= LEAST_K else PARTS
 
 
-def halves_word_names(facts: Facts) -> list[str]:
-    """Names of the words before the epilogue's, in order."""
-    return [*parts_word_names(facts), "halves_a", "halves_b", "halves_tiles", "halves_otherwise", *_REGIONS]
-
-
-def halves_words(facts: Facts, regions: Regions) -> tuple[Facts, dict[str, Word]]:
-    """The facts that are left to the kernel, and the words of the functions that it calls and of the regions."""
+def halves_way(facts: Facts, m: int, n: int, k: int, batches: int, host: Target) -> Way:
+    """A product by float16 halves."""
+    blocking, regions = parts_block(HALVES, m, n, k, batches, host, facts.tile.rows, facts.prepacked)
     left, words = parts_words(facts, regions)
     words |= {f"halves_{operand}": halves_pack_function(facts, operand) for operand in ("a", "b")}
-    words |= {
-        "halves_tiles": tiles_function("halves", micro, dispatch, facts.vector_bits), "halves_otherwise": _otherwise_function(left),
-    }  # fmt: skip
-    return left, words | {"panels_a": regions.parts_a, "panels_b": regions.parts_b, "spare": regions.spare}
+    words |= {"halves_tiles": tiles_function("halves", micro, dispatch, facts.vector_bits)}
+    words |= {"panels_a": regions.parts_a, "panels_b": regions.parts_b, "spare": regions.spare}
+    late = {"halves_otherwise": partial(_otherwise_function, left)}
+    return Way("halves", HalvesDriver, left, blocking, words, constants=[configuration()], late=late)
 
 
 class HalvesDriver(PartsDriver):
@@ -86,9 +68,6 @@ class HalvesDriver(PartsDriver):
     halves do not do what PartsDriver calls."""
 
     form = HALVES
-
-    def names(self) -> list[str]:
-        return halves_word_names(self.facts)
 
     def visit(self, v: Visit) -> None:
         b = self.b
@@ -151,28 +130,21 @@ class HalvesDriver(PartsDriver):
         b.when(b.op(f"xor i1 {self.add}, true"), lambda: self.put_sums(v.waiting, v.place, v.place_row, v.tall, False))
 
 
-def _otherwise_function(facts: Facts) -> Function:
+def _otherwise_function(facts: Facts, layout: Layout) -> Function:
     """The product of two panels of a whole block of K that halves do not do for. One for all kernels whose words are alike."""
     key = f"matmul:halves:otherwise:{facts.tile.rows}x{facts.tile.vectors}:{facts.batch_dims}:{facts.prepacked}:{facts.vector_bits}"
-    return Function(key, partial(_otherwise_module, facts, key))
+    return native(key, partial(_otherwise, facts, layout))
 
 
-def _otherwise_module(facts: Facts, key: str, target: Target) -> str:
-    from flambeau.runtime.jit import symbol
-
-    names = (*_OF_DRIVER, *_OF_VISIT, "plain")
-
-    def write(b: Builder) -> str:
-        driver = HalvesDriver(b, facts, False)
-        for name in _OF_DRIVER:
-            setattr(driver, name, f"%{name}")
-        given = {field.name: f"%{field.name}" for field in fields(Visit)}
-        b.when("%plain", lambda: driver.multiply_plain(Visit(**given)))
-        b.when(b.op("xor i1 %plain, true"), lambda: driver.multiply_parts(Visit(**given)))
-        text = ", ".join(f"{_TYPES.get(name, 'i64')} %{name}" for name in names)
-        return b.function(f"define void @{symbol(key)}(ptr %args, i64 %worker, {text}) noinline #0")
-
-    return module_of([write], target)
+def _otherwise(facts: Facts, layout: Layout, symbol: str, b: Builder) -> str:
+    driver = HalvesDriver(b, facts, load_words(b, layout), False)
+    for name in _OF_DRIVER:
+        setattr(driver, name, f"%{name}")
+    given = {field.name: f"%{field.name}" for field in fields(Visit)}
+    b.when("%plain", lambda: driver.multiply_plain(Visit(**given)))
+    b.when(b.op("xor i1 %plain, true"), lambda: driver.multiply_parts(Visit(**given)))
+    text = ", ".join(f"{_TYPES.get(name, 'i64')} %{name}" for name in (*_OF_DRIVER, *_OF_VISIT, "plain"))
+    return b.function(f"define void @{symbol}(ptr %args, i64 %worker, {text}) noinline #0")
 
 
 def multiply_halves(b: Builder, count: int, across: bool, load: Callable[[int, str, int, int], None]) -> None:
@@ -245,8 +217,3 @@ def _header(name: str) -> str:
 def dispatch(b: Builder, name: str) -> str:
     """Text of `name(steps, a, b, sums, add, tall, wide)`: the least micro-kernel that covers tall x wide results."""
     return choose_tiles(b, name, "halves", [("i64", "%steps"), ("ptr", "%a"), ("ptr", "%b"), ("ptr", "%sums"), ("i1", "%add")])
-
-
-def halves_module(facts: Facts, epilogue: Epilogue | None, symbol: str, target: Target) -> str:
-    """The kernel's text: the loops and the epilogue."""
-    return parts_module(facts, epilogue, symbol, target, HalvesDriver, halves_word_names)

@@ -177,8 +177,8 @@ def interleave(b: Builder, element: Element, width: int, real: str, imaginary: s
     return b.op(f"shufflevector {type_} {real}, {type_} {imaginary}, <{2 * width} x i32> <{order}>")
 
 
-def store_part(b: Builder, element: Element, tile: Tile, c_unit: str) -> str:
-    """Text of `store_part(buffer, lanes, c, c_row, c_column, add, rows, columns)`: the valid part of a tile, from its
+def store_part(b: Builder, element: Element, tile: Tile, c_unit: str, name: str = "store_part", linkage: str = "internal") -> str:
+    """Text of `name(buffer, lanes, c, c_row, c_column, add, rows, columns)`: the valid part of a tile, from its
     buffer (rows of `lanes` elements, their count rounded up to the width) to c.
 
     `c_unit` "column": row by row under a mask. "row": blocks of width x width are transposed in registers. "none" (and
@@ -257,6 +257,6 @@ def store_part(b: Builder, element: Element, tile: Tile, c_unit: str) -> str:
     else:
         b.loop(0, "%rows", 1, row)
     return b.function(
-        "define internal void @store_part(ptr noalias %buffer, i64 %lanes, ptr noalias %c, i64 %c_row, i64 %c_column, "
+        f"define {linkage} void @{name}(ptr noalias %buffer, i64 %lanes, ptr noalias %c, i64 %c_row, i64 %c_column, "
         "i1 %add, i64 %rows, i64 %columns) noinline #0"
     )

@@ -1,4 +1,4 @@
-"""Matrix products: the modules of a blocked product.
+"""Matrix products: the functions of a blocked product.
 
 Micro-kernels and packing take most of the compiler's time and depend on little: they are functions of their own
 (`kernel.Function`), which all products share. The kernel itself is the loops around them and the epilogue.
@@ -6,18 +6,21 @@ Micro-kernels and packing take most of the compiler's time and depend on little:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from flambeau.compiler.emit.builder import Builder, module
+from flambeau.compiler.emit.builder import Builder
 from flambeau.compiler.kernel import Function, Word
-from flambeau.compiler.kernels.matmul_driver import Driver, word_names
-from flambeau.compiler.kernels.matmul_element import Element, Tile
-from flambeau.compiler.kernels.matmul_facts import Epilogue, Facts
+from flambeau.compiler.kernels.description import Writer, native
+from flambeau.compiler.kernels.matmul_blocking import block
+from flambeau.compiler.kernels.matmul_driver import Driver, Way
+from flambeau.compiler.kernels.matmul_element import FEW_ROWS, Element, Tile, few_rows_tile
+from flambeau.compiler.kernels.matmul_facts import Facts
 from flambeau.compiler.kernels.matmul_micro import micro_kernel, micro_name, store_part
 from flambeau.compiler.kernels.matmul_pack import pack
 from flambeau.runtime.target import Target
+from flambeau.symbols import roughly_less, roughly_over
 
 
 def tile_dispatch(
@@ -79,16 +82,9 @@ def tile_function(facts: Facts) -> Function:
     """The micro-kernels of a tile size, and the choice among them."""
     element, tile = facts.element, facts.tile
     key = f"matmul:tile:{element.key}:{tile.key}:c={facts.c_unit}{':direct' * facts.direct}:{facts.vector_bits}"
-    return Function(key, partial(_tile_module, facts, key))
-
-
-def _tile_module(facts: Facts, key: str, target: Target) -> str:
-    from flambeau.runtime.jit import symbol
-
-    element, tile = facts.element, facts.tile
     # Products of few columns are read directly; for the others a last, half empty panel matters little.
     widths = tile.widths if facts.direct else (tile.vectors,)
-    writers: list[Callable[[Builder], str]] = [
+    helpers: list[Writer] = [
         partial(
             micro_kernel, element=element, tile=tile, height=height, vectors=vectors, packed=not facts.direct,
             name=micro_name(height, vectors), unit_c=facts.c_unit == "column",
@@ -96,9 +92,8 @@ def _tile_module(facts: Facts, key: str, target: Target) -> str:
         )
         for height in tile.heights for vectors in widths
     ]  # fmt: skip
-    writers.append(partial(store_part, element=element, tile=tile, c_unit=facts.c_unit))
-    writers.append(lambda b: tile_dispatch(b, element, tile, tile.heights, widths, micro_name, symbol(key), "", facts.fetches_b))
-    return module_of(writers, target)
+    helpers.append(partial(store_part, element=element, tile=tile, c_unit=facts.c_unit))
+    return native(key, lambda name, b: tile_dispatch(b, element, tile, tile.heights, widths, micro_name, name, "", facts.fetches_b), *helpers)
 
 
 def pack_function(facts: Facts, operand: str) -> Function:
@@ -109,34 +104,13 @@ def pack_function(facts: Facts, operand: str) -> Function:
     return native(key, lambda name, b: pack(b, element, tile.width, lanes, unit, name, linkage=""))
 
 
-def native(key: str, write: Callable[[str, Builder], str], *helpers: Callable[[Builder], str]) -> Function:
-    """The native function whose text `write(name, builder)` gives; `helpers` write what it calls."""
-    return Function(key, partial(_native, key, write, helpers))
-
-
-def _native(key: str, write: Callable[[str, Builder], str], helpers: tuple[Callable[[Builder], str], ...], target: Target) -> str:
-    from flambeau.runtime.jit import symbol
-
-    return module_of([*helpers, partial(write, symbol(key))], target)
-
-
-def module_of(
-    writers: Iterable[Callable[[Builder], str]], target: Target, others: Iterable[str] = (),
-    epilogue: Epilogue | None = None, first_word: int = 0,
-) -> str:  # fmt: skip
-    """A module of `others` (text), of the epilogue, whose words are those from `first_word` on, and of the functions that `writers` write with a fresh
-    builder each."""
-    functions, declared = list(others), set[str]()
-    if epilogue is not None:
-        functions.append(epilogue.emit("epilogue", first_word, target))
-        declared.update(epilogue.declarations(target))
-    for write in writers:
-        b = Builder(target)
-        functions.append(write(b))
-        declared.update(b.declarations)
-    return module(functions, declared, target)
-
-
-def packed_module(facts: Facts, epilogue: Epilogue | None, symbol: str, target: Target) -> str:
-    """The kernel's text: the loops and the epilogue."""
-    return module_of([lambda b: Driver(b, facts, epilogue is not None).write(symbol)], target, (), epilogue, len(word_names(facts)))
+def packed_way(facts: Facts, m: int, n: int, k: int, batches: int, host: Target) -> Way:
+    """A product by the vector unit's multiply-adds."""
+    element, tile = facts.element, facts.tile
+    plain_rows = not element.converts and facts.b_unit == "lane" and element.parts == 1
+    few_rows = plain_rows and not roughly_over(m, FEW_ROWS) and not roughly_less(n, m)
+    if few_rows:
+        facts = replace(facts, tile=few_rows_tile(tile, m, host.registers))
+    blocking = block(element, facts.tile, m, n, k, batches, host, few_rows)
+    facts, functions = shared(replace(facts, direct=blocking.direct))
+    return Way("blocked", Driver, facts, blocking, functions)

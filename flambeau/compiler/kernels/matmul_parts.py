@@ -28,16 +28,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 
 from flambeau.compiler.emit.builder import Builder
 from flambeau.compiler.kernel import Function, Word
 from flambeau.compiler.kernels.bfloat_parts import are_safe
+from flambeau.compiler.kernels.description import native
 from flambeau.compiler.kernels.matmul_blocking import Blocking, ceil_div, grid, round_up
-from flambeau.compiler.kernels.matmul_driver import word_names
-from flambeau.compiler.kernels.matmul_facts import Epilogue, Facts
+from flambeau.compiler.kernels.matmul_driver import Way
+from flambeau.compiler.kernels.matmul_facts import Facts
 from flambeau.compiler.kernels.matmul_micro import store_part
-from flambeau.compiler.kernels.matmul_packed import module_of, native, shared
+from flambeau.compiler.kernels.matmul_packed import shared
 from flambeau.compiler.kernels.matmul_parts_micro import blocks_function
 from flambeau.compiler.kernels.matmul_parts_pack import SLOT, STEP, STEP_BYTES, parts_pack_function
 from flambeau.compiler.kernels.matmul_tile_pack import LANES
@@ -146,11 +146,6 @@ def plain_panel(kc: int, tile_rows: int) -> int:
 _REGIONS = ("extents", "marks", "plain_a", "plain_b", "block_sums", "sums")
 
 
-def parts_word_names(facts: Facts) -> list[str]:
-    """Names of the words before the epilogue's, in order."""
-    return [*word_names(facts), "parts_a", "parts_b", "parts_tiles", "parts_store", *_REGIONS]
-
-
 def parts_words(facts: Facts, regions: Regions) -> tuple[Facts, dict[str, Word]]:
     """The facts that are left to the kernel, and the words of the functions that it calls and of the regions."""
     _, words = shared(replace(facts, c_unit="column"))
@@ -160,11 +155,17 @@ def parts_words(facts: Facts, regions: Regions) -> tuple[Facts, dict[str, Word]]
     return replace(facts, a_unit="any", b_unit="any"), words
 
 
+def parts_way(facts: Facts, m: int, n: int, k: int, batches: int, host: Target) -> Way:
+    """A product by bfloat16 parts."""
+    blocking, regions = parts_block(PARTS, m, n, k, batches, host, facts.tile.rows, facts.prepacked)
+    left, words = parts_words(facts, regions)
+    return Way("parts", PartsDriver, left, blocking, words, constants=[configuration()])
+
+
 def _store_function(facts: Facts) -> Function:
     """Storing what waits in a buffer."""
     key = f"matmul:parts:store:{facts.c_unit}:{facts.vector_bits}"
-    write = partial(store_part, element=facts.element, tile=facts.tile, c_unit=facts.c_unit)
-    return native(key, lambda name, b: write(b).replace("define internal void @store_part", f"define void @{name}"))
+    return native(key, lambda name, b: store_part(b, facts.element, facts.tile, facts.c_unit, name, ""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,13 +201,10 @@ class PartsDriver(TileDriver):
 
     form = PARTS
 
-    def __init__(self, b: Builder, facts: Facts, has_epilogue: bool) -> None:
-        super().__init__(b, facts, has_epilogue)
+    def __init__(self, b: Builder, facts: Facts, w: dict[str, str], has_epilogue: bool) -> None:
+        super().__init__(b, facts, w, has_epilogue)
         self.row_step = str(LANES)  # `facts.tile` is that of the multiply-adds
         self.step, self.step_bytes = STEP, self.form.step_bytes
-
-    def names(self) -> list[str]:
-        return parts_word_names(self.facts)
 
     def region(self, name: str, index: str, size: str | int) -> str:
         """Address of item `index` of a region of the scratch, of `size` bytes each."""
@@ -385,11 +383,3 @@ class PartsDriver(TileDriver):
             ("ptr", source), ("i64", self.w[strides[0]]), ("i64", self.w[strides[1]]), ("i64", count), ("i64", self.k),
             ("ptr", target), ("ptr", slots),
         ])  # fmt: skip
-
-
-def parts_module(
-    facts: Facts, epilogue: Epilogue | None, symbol: str, target: Target, driver: type[PartsDriver] = PartsDriver,
-    names: Callable[[Facts], list[str]] = parts_word_names,
-) -> str:  # fmt: skip
-    """The kernel's text: the loops and the epilogue."""
-    return module_of([lambda b: driver(b, facts, epilogue is not None).write(symbol)], target, [configuration()], epilogue, len(names(facts)))

@@ -8,7 +8,7 @@ from functools import partial
 from flambeau.compiler.emit.builder import Builder
 from flambeau.compiler.kernel import Function
 from flambeau.compiler.kernels.bfloat_parts import PRODUCTS
-from flambeau.compiler.kernels.matmul_packed import native
+from flambeau.compiler.kernels.description import native
 from flambeau.compiler.kernels.matmul_parts_pack import PART_BYTES
 from flambeau.compiler.kernels.matrix_unit import call_one_of_tiles, start_tiles, store_tiles, tile_register
 

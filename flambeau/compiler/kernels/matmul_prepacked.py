@@ -15,19 +15,19 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder, module
+from flambeau.compiler.emit.builder import Builder
 from flambeau.compiler.graph import Graph, Node, Value
 from flambeau.compiler.kernel import Address, Kernel, Word
+from flambeau.compiler.kernels.description import describe
 from flambeau.compiler.kernels.matmul_blocking import ceil_div
 from flambeau.compiler.kernels.matmul_element import element_of, register_tile
-from flambeau.compiler.kernels.matmul_facts import Facts, load_words
+from flambeau.compiler.kernels.matmul_facts import Facts
 from flambeau.compiler.kernels.matmul_halves import form_of
 from flambeau.compiler.kernels.matmul_parts import parts_k_block, parts_pay
 from flambeau.compiler.kernels.matmul_parts_pack import STEP as PARTS_STEP
 from flambeau.compiler.kernels.matmul_tile_pack import LANES, STEP_BYTES, tile_pack_function
 from flambeau.compiler.kernels.matmul_tiles import tile_k_block
 from flambeau.dtypes import uint8
-from flambeau.runtime.target import Target
 from flambeau.symbols import maximum
 
 if TYPE_CHECKING:
@@ -149,24 +149,14 @@ def pack_kernel(graph: Graph, node: int, operand: Operand, k: int, n: int, along
         "panels": count, "extents": extents, "pack_b": tile_pack_function(facts, "b") if form is None else form.pack(facts, "b"),
     }  # fmt: skip
     key = f"matmul:prepack:{f'tiles:{element.itemsize}' if form is None else form.name}:{facts.vector_bits}"
-    kernel = Kernel(
-        name=f"matmul_pack_{element.name}", key=key, emit=partial(_emit, facts, step, step_bytes, slot_bytes, key),
-        words=[words[name] for name in _names()], reads=(operand.root,), writes=(value,), units=count,
+    kernel = describe(
+        f"matmul_pack_{element.name}", key, partial(_body, facts, step, step_bytes, slot_bytes), words, reads=(operand.root,), writes=(value,), units=count,
         bytes=k * n * element.itemsize + size, nodes=(node,), min_units_per_thread=maximum(1, (256 << 10) // (LANES * k * element.itemsize)),
     )  # fmt: skip
     return Panels(value, count, extents), kernel
 
 
-def _names() -> list[str]:
-    return ["b", "packed", "b_row", "b_column", "n", "k", "kc", "panels", "extents", "pack_b"]
-
-
-def _emit(facts: Facts, step: int, step_bytes: int, slot_bytes: int, key: str, target: Target) -> str:
-    """The kernel's text."""
-    from flambeau.runtime.jit import symbol
-
-    b = Builder(target)
-    w = load_words(b, _names())
+def _body(facts: Facts, step: int, step_bytes: int, slot_bytes: int, b: Builder, w: dict[str, str]) -> None:
     memory = facts.element.memory
     first = b.mul("%begin", LANES)
     columns = b.sub(b.min(w["n"], b.mul("%end", LANES)), first)
@@ -187,7 +177,6 @@ def _emit(facts: Facts, step: int, step_bytes: int, slot_bytes: int, key: str, t
         b.call_address(w["pack_b"], arguments)
 
     b.loop(0, w["k"], w["kc"], k_block)
-    return module([b.function(KERNEL_HEADER.format(name=symbol(key)), "ret i64 0")], b.declarations, target)
 
 
 __all__ = ["FEWEST_USES", "ROWS", "Panels", "Prepacked", "pack_kernel"]

@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder, module, vector
+from flambeau.compiler.emit.builder import Builder, vector
 from flambeau.compiler.kernels.matmul_blocking import longest_k_block
 from flambeau.compiler.kernels.matmul_element import Element
-from flambeau.compiler.kernels.matmul_facts import Epilogue, Facts, batch_addresses, batch_names, load_words
+from flambeau.compiler.kernels.matmul_facts import Facts, batch_addresses
 from flambeau.compiler.tile.contract import Operands, contract
 from flambeau.runtime.target import Target
 from flambeau.symbols import roughly_over
@@ -43,18 +43,10 @@ def height_of(m: int, vectors: int, registers: int) -> int:
     return min(range(1, min(m, most) + 1), key=lambda height: (-(-m // height) * (height + 1), -height))
 
 
-def small_word_names(facts: Facts) -> list[str]:
-    """Names of the words, in order."""
-    return "a b c m n k a_row a_column b_row c_row".split() + batch_names(facts)
-
-
-def small_module(facts: Facts, epilogue: Epilogue | None, symbol: str, target: Target, vectors: int, height: int) -> str:
-    """The module's text for rows of c of `vectors` vectors, the last one masked, `height` at a time."""
-    assert epilogue is None
-    b = Builder(target)
+def small_body(facts: Facts, vectors: int, height: int, b: Builder, w: dict[str, str]) -> None:
+    """The body for rows of c of `vectors` vectors, the last one masked, `height` at a time."""
     element, width = facts.element, facts.tile.width
     memory, size = element.memory, element.memory_bytes
-    w = load_words(b, small_word_names(facts))
     mask = b.tail_mask(b.sub(w["n"], (vectors - 1) * width), width)
     type_ = vector(element.compute, width)
     last = b.sub(w["m"], height)
@@ -85,4 +77,3 @@ def small_module(facts: Facts, epilogue: Epilogue | None, symbol: str, target: T
         b.loop(0, w["m"], height, rows)
 
     b.loop("%begin", "%end", 1, item)
-    return module([b.function(KERNEL_HEADER.format(name=symbol), "ret i64 0")], set(b.declarations), target)

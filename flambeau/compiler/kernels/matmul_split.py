@@ -7,10 +7,9 @@ dim and a temporary (parts, m, n) as its result; the second one, below, adds the
 
 from __future__ import annotations
 
-from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder, module, vector
+from flambeau.compiler.emit.builder import Builder, vector
 from flambeau.compiler.kernels.matmul_element import Element
-from flambeau.compiler.kernels.matmul_facts import Epilogue, Facts, call_epilogue, load_words
-from flambeau.runtime.target import Target
+from flambeau.compiler.kernels.matmul_facts import Facts, call_epilogue
 from flambeau.symbols import maximum, minimum
 
 MOST_PARTS = 16
@@ -38,17 +37,10 @@ def count_parts(element: Element, m: int, n: int, k: int, batches: int, by_vecto
     return maximum(1, minimum(MOST_PARTS, _TILES // -(-m * n // _TILE), k // 2048))
 
 
-def sum_word_names() -> list[str]:
-    """Names of the words before the epilogue's, in order. "a": the temporary."""
-    return ["a", "c", "m", "n", "splits", "c_row", "c_column", "rows_per_batch"]
-
-
-def sum_module(facts: Facts, epilogue: Epilogue | None, symbol: str, target: Target) -> str:
-    """The module's text: c = the sum of the parts, from the first to the last. A unit is a row."""
-    b = Builder(target)
+def sum_body(facts: Facts, has_epilogue: bool, b: Builder, w: dict[str, str]) -> None:
+    """The body: c = the sum of the parts, from the first to the last. A unit is a row."""
     element, width = facts.element, facts.tile.width
     type_, size = vector(element.compute, width), element.compute_bytes
-    w = load_words(b, sum_word_names())
     elements = b.mul(w["m"], w["n"])
 
     def chunk(first: str) -> None:
@@ -85,13 +77,7 @@ def sum_module(facts: Facts, epilogue: Epilogue | None, symbol: str, target: Tar
                 b.loop(0, w["n"], 1, one)
 
         b.loop(first, end, 1, row)
-        if epilogue is not None:
+        if has_epilogue:
             call_epilogue(b, facts, w, "0", (first, end), ("0", w["n"]))
 
     b.loop("%begin", "%end", _CHUNK, chunk)
-    functions = [b.function(KERNEL_HEADER.format(name=symbol), "ret i64 0")]
-    declarations = set(b.declarations)
-    if epilogue is not None:
-        functions.append(epilogue.emit("epilogue", len(sum_word_names()), target))
-        declarations.update(epilogue.declarations(target))
-    return module(functions, declarations, target)

@@ -25,18 +25,17 @@ denormal bfloat16 operands count as zero (the instructions do so).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
 from flambeau.compiler.emit.builder import Builder, vector
 from flambeau.compiler.kernel import Word
+from flambeau.compiler.kernels.description import Writer
 from flambeau.compiler.kernels.matmul_blocking import Blocking, ceil_div, grid, round_up
-from flambeau.compiler.kernels.matmul_driver import Driver, word_names
+from flambeau.compiler.kernels.matmul_driver import Driver, Way
 from flambeau.compiler.kernels.matmul_element import Element, Tile
-from flambeau.compiler.kernels.matmul_facts import Epilogue, Facts
+from flambeau.compiler.kernels.matmul_facts import Facts
 from flambeau.compiler.kernels.matmul_micro import store_part
-from flambeau.compiler.kernels.matmul_packed import module_of
 from flambeau.compiler.kernels.matmul_tile_pack import LANES, STEP_BYTES, tile_pack_function
 from flambeau.compiler.kernels.matrix_unit import call_one_of_tiles, start_tiles, store_tiles, tile_register
 from flambeau.runtime.target import Target
@@ -117,16 +116,16 @@ class TileDriver(Driver):
 
     part_steps = STEPS
 
-    def __init__(self, b: Builder, facts: Facts, has_epilogue: bool) -> None:
-        super().__init__(b, facts, has_epilogue)
+    def __init__(self, b: Builder, facts: Facts, w: dict[str, str], has_epilogue: bool) -> None:
+        super().__init__(b, facts, w, has_epilogue)
         # k and bytes of a step of a panel; the steps and bytes of the panels that are worked on, and b's panels of a block
         self.step, self.step_bytes = 64 // facts.element.itemsize, STEP_BYTES
         self.steps = self.panel_bytes = self.column_panels = ""
         self.part = self.panel = ""  # the part of K, and the first column of b's panel in its block, that are worked on
 
-    def write(self, symbol: str) -> str:
+    def write(self) -> None:
         self.b.call("void", "llvm.x86.ldtilecfg", [("ptr", "@tile_configuration")])
-        return super().write(symbol)
+        super().write()
 
     def end(self) -> None:
         self.b.call("void", "llvm.x86.tilerelease", [])
@@ -313,15 +312,19 @@ def micro(b: Builder, element: Element, rows: int, columns: int) -> str:
 
 def shared_tiles(facts: Facts) -> tuple[Facts, dict[str, Word]]:
     """The words of the functions that a kernel calls, and the facts that are left to the kernel itself."""
-    words: dict[str, Word] = {f"pack_{operand}": tile_pack_function(facts, operand) for operand in ("a", "b")}
-    return replace(facts, a_unit="any", b_unit="any"), words | {"tile": 0}
+    return replace(facts, a_unit="any", b_unit="any"), {f"pack_{operand}": tile_pack_function(facts, operand) for operand in ("a", "b")}
 
 
-def tile_module(facts: Facts, epilogue: Epilogue | None, symbol: str, target: Target) -> str:
-    """The whole module's text."""
+def of_unit(facts: Facts) -> Facts:
+    """Facts of a product whose results are rounded by the instruction that there is with a matrix unit, or with dot instructions."""
+    return replace(facts, element=replace(facts.element, rounds_by=ROUNDS_BY.get(facts.element.name, "")), tile=TILE)
+
+
+def tile_way(facts: Facts, m: int, n: int, k: int, batches: int, host: Target) -> Way:
+    """A product of elements that the matrix unit takes."""
+    facts = of_unit(facts)
     element = facts.element
-    others = [configuration()]
-    writers: list[Callable[[Builder], str]] = [partial(micro, element=element, rows=r, columns=c) for r in (1, 2) for c in (1, 2)]
-    writers.append(partial(store_part, element=element, tile=facts.tile, c_unit=facts.c_unit))
-    writers.append(lambda b: TileDriver(b, facts, epilogue is not None).write(symbol))
-    return module_of(writers, target, others, epilogue, len(word_names(facts)))
+    helpers: list[Writer] = [partial(micro, element=element, rows=r, columns=c) for r in (1, 2) for c in (1, 2)]
+    helpers.append(partial(store_part, element=element, tile=facts.tile, c_unit=facts.c_unit))
+    left, functions = shared_tiles(facts)
+    return Way("tiles", TileDriver, left, tile_block(element, m, n, k, batches, host, facts.prepacked), functions, helpers, [configuration()])

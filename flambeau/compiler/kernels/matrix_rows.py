@@ -20,10 +20,9 @@ from typing import Final
 
 from flambeau.compiler.emit.builder import Builder
 from flambeau.compiler.kernels.matmul_dots import Dot
-from flambeau.compiler.kernels.matmul_facts import Epilogue, Facts, batch_addresses, call_epilogue, k_of_batch, load_words
-from flambeau.compiler.kernels.matrix_vector import INSTRUCTION_ROWS, by_eights, finish, over_line, split_units, vector_word_names
+from flambeau.compiler.kernels.matmul_facts import Facts, batch_addresses, call_epilogue, k_of_batch
+from flambeau.compiler.kernels.matrix_vector import INSTRUCTION_ROWS, by_eights, over_line, split_units
 from flambeau.compiler.tile.contract import rank_one
-from flambeau.runtime.target import Target
 from flambeau.symbols import roughly_over
 
 COLUMNS: Final = 32  # of a unit: a vector of b, two vectors of sums
@@ -52,12 +51,10 @@ def scratch_bytes(height: int) -> int:
     return -(-INSTRUCTION_ROWS // height) * height * line_columns(height) * 4
 
 
-def rows_module(facts: Facts, epilogue: Epilogue | None, symbol: str, target: Target, height: int, dot: Dot) -> str:
-    """The module's text, for `height` rows of a at once (see `height_of`), by an instruction of two terms."""
-    b = Builder(target)
+def rows_body(facts: Facts, has_epilogue: bool, height: int, dot: Dot, b: Builder, w: dict[str, str]) -> None:
+    """The body, for `height` rows of a at once (see `height_of`), by an instruction of two terms."""
     element, result = facts.element, facts.element.result
     memory, size = element.memory, element.memory_bytes
-    w = load_words(b, vector_word_names(facts))
     line = line_columns(height)
     lines = b.gep("i8", w["scratch"], b.mul("%worker", w["scratch_bytes"]))
     last_row = b.sub(w["m"], 1)
@@ -140,10 +137,9 @@ def rows_module(facts: Facts, epilogue: Epilogue | None, symbol: str, target: Ta
             b.loop(runs, even, 2, lambda k: sweep(k, 2, j0, count))
             b.loop(even, w["k"], 1, lambda k: sweep(k, 1, j0, count))
             b.loop(0, w["m"], 1, put)
-            if epilogue is not None:
+            if has_epilogue:
                 call_epilogue(b, facts, w, batch, ("0", w["m"]), (j0, b.add(j0, count)))
 
         b.loop(b.mul(first, COLUMNS), stop, line, one_line)
 
     split_units(b, w, item)
-    return finish(b, facts, epilogue, symbol)

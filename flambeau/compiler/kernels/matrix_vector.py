@@ -3,10 +3,10 @@
     c (m x n) = a (m x k) @ b (k x n),  m small; matrix-vector products come here with the operands exchanged.
 
 Two kernels, by the direction in which b lies in memory:
-- `dot_module` (b's rows of k are contiguous, as a linear layer's weight): each output is a dot product. Lane l of an
+- `dot_body` (b's rows of k are contiguous, as a linear layer's weight): each output is a dot product. Lane l of an
   accumulator holds the terms k with k mod width = l, added up in blocks; the lanes are added pairwise at the end. Where the
   target has a dot instruction for the element, a lane holds its groups of neighbours of k (matmul_dots.py).
-- `sweep_module` (b's columns are contiguous, m = 1): runs of k rows of b are swept through, four at a time, and added
+- `sweep_body` (b's columns are contiguous, m = 1): runs of k rows of b are swept through, four at a time, and added
   to a line of accumulators that stays in the first-level cache. Every BLOCK rows they are added to a second line, so
   that rounding errors grow with the square root of the number of blocks, not of rows.
 
@@ -17,18 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder, module, vector
+from flambeau.compiler.emit.builder import Builder, vector
 from flambeau.compiler.kernels.matmul_dots import DOTS, Dot
 from flambeau.compiler.kernels.matmul_element import Element
-from flambeau.compiler.kernels.matmul_facts import (
-    Epilogue,
-    Facts,
-    batch_addresses,
-    batch_names,
-    call_epilogue,
-    k_of_batch,
-    load_words,
-)
+from flambeau.compiler.kernels.matmul_facts import Facts, batch_addresses, call_epilogue, k_of_batch
 from flambeau.compiler.tile.contract import rank_one
 from flambeau.runtime.target import Target
 from flambeau.symbols import roughly_over
@@ -42,12 +34,6 @@ LINE = 2048  # columns of a line of accumulators: two lines of float32 are a thi
 DOT_CHUNK = 512  # columns between two calls of the epilogue
 UNIT_VECTORS = 4  # columns of a unit of `sweep`, in vectors
 _ROWS_AT_ONCE = 4  # rows of b that `sweep` reads together: one load and store of the accumulators for four
-
-
-def vector_word_names(facts: Facts) -> list[str]:
-    """Names of the words before the epilogue's, in order."""
-    names = "a b c scratch m n k a_row a_column b_row b_column c_row c_column units_per_batch scratch_bytes rows_per_batch splits k_total"
-    return names.split() + batch_names(facts)
 
 
 def instruction_of(name: str, target: Target, n: int, k: int) -> Dot | None:
@@ -103,12 +89,10 @@ def split_units(b: Builder, w: dict[str, str], body: Callable[[str, str, str], N
     b.loop(b.op(f"udiv i64 %begin, {per}"), last, 1, item)
 
 
-def dot_module(facts: Facts, epilogue: Epilogue | None, symbol: str, target: Target, shape: tuple[int, int, int], dot: Dot | None = None) -> str:
-    """The module's text for dot products of rows of a with columns of b, `shape` (see `dot_shape`) at a time, by the instruction `dot`."""
-    b = Builder(target)
+def dot_body(facts: Facts, has_epilogue: bool, shape: tuple[int, int, int], dot: Dot | None, b: Builder, w: dict[str, str]) -> None:
+    """The body for dot products of rows of a with columns of b, `shape` (see `dot_shape`) at a time, by the instruction `dot`."""
     element, result, width = facts.element, facts.element.result, facts.tile.width
     memory = element.memory
-    w = load_words(b, vector_word_names(facts))
     height, columns, vectors = shape
     type_ = vector(element.compute, width)
     terms = width if dot is None else width * element.compute_bytes // element.memory_bytes  # of k, in a vector
@@ -173,7 +157,7 @@ def dot_module(facts: Facts, epilogue: Epilogue | None, symbol: str, target: Tar
         zeros = [(type_, element.zero(width))] * (height * columns * vectors)
 
         def block(k0: str, *totals: str) -> list[str]:
-            # Each lane adds BLOCK terms before it adds to the total: see `sweep_module`.
+            # Each lane adds BLOCK terms before it adds to the total: see `sweep_body`.
             sums = b.loop(
                 k0, b.min(whole, b.add(k0, BLOCK * stride)), stride,
                 lambda k, *accumulators: steps(k, accumulators, vectors, ""), zeros,
@@ -215,13 +199,12 @@ def dot_module(facts: Facts, epilogue: Epilogue | None, symbol: str, target: Tar
                 b.loop(0, w["m"], height, lambda row: group(a, bb, c, row, column))
 
             b.loop(start, chunk_end, columns, at_column)
-            if epilogue is not None:
+            if has_epilogue:
                 call_epilogue(b, facts, w, batch, ("0", w["m"]), (start, chunk_end))
 
         b.loop(b.mul(first, columns), stop, DOT_CHUNK, chunk)
 
     split_units(b, w, item)
-    return finish(b, facts, epilogue, symbol)
 
 
 def over_line(b: Builder, width: int, count: str, body: Callable[[str, str], None]) -> None:
@@ -231,13 +214,11 @@ def over_line(b: Builder, width: int, count: str, body: Callable[[str, str], Non
     b.when(b.op(f"icmp slt i64 {whole}, {count}"), lambda: body(whole, b.tail_mask(b.sub(count, whole), width)))
 
 
-def sweep_module(facts: Facts, epilogue: Epilogue | None, symbol: str, target: Target) -> str:
-    """The module's text for one row times a matrix whose columns lie next to each other."""
-    b = Builder(target)
+def sweep_body(facts: Facts, has_epilogue: bool, b: Builder, w: dict[str, str]) -> None:
+    """The body for one row times a matrix whose columns lie next to each other."""
     element, result, width = facts.element, facts.element.result, facts.tile.width
     memory, compute, size = element.memory, element.compute, element.compute_bytes
     type_ = vector(compute, width)
-    w = load_words(b, vector_word_names(facts))
     total = b.gep("i8", w["scratch"], b.mul("%worker", w["scratch_bytes"]))
     line = b.gep(compute, total, LINE)
     unit = UNIT_VECTORS * width
@@ -289,7 +270,7 @@ def sweep_module(facts: Facts, epilogue: Epilogue | None, symbol: str, target: T
 
             b.loop(0, w["k"], BLOCK, block)
             store(c, j0, count)
-            if epilogue is not None:
+            if has_epilogue:
                 call_epilogue(b, facts, w, batch, ("0", "1"), (j0, b.add(j0, count)))
 
         b.loop(b.mul(first, unit), stop, LINE, lines)
@@ -318,7 +299,6 @@ def sweep_module(facts: Facts, epilogue: Epilogue | None, symbol: str, target: T
         b.loop(0, count, 1, one)
 
     split_units(b, w, item)
-    return finish(b, facts, epilogue, symbol)
 
 
 def horizontal_sum(b: Builder, element: Element, width: int, value: str) -> str:
@@ -362,13 +342,3 @@ def horizontal_sums(b: Builder, element: Element, result: Element, width: int, v
         narrow = result.narrow(b, width, group[0])
         found += [b.op(f"extractelement {vector(result.memory, width)} {narrow}, i32 {at}") for at in range(count)]
     return found
-
-
-def finish(b: Builder, facts: Facts, epilogue: Epilogue | None, symbol: str) -> str:
-    """The module's text of the kernel that `b` has written, and of its epilogue."""
-    functions = [b.function(KERNEL_HEADER.format(name=symbol), "ret i64 0")]
-    declarations = set(b.declarations)
-    if epilogue is not None:
-        functions.append(epilogue.emit("epilogue", len(vector_word_names(facts)), b.target))
-        declarations.update(epilogue.declarations(b.target))
-    return module(functions, declarations, b.target)
