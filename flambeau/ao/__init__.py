@@ -1,4 +1,4 @@
-"""torch.ao: quantization."""
+"""torch.ao: quantization and pruning."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("nn", "quantization"):
+    if name in ("nn", "pruning", "quantization"):
         import importlib
 
         return importlib.import_module(f"flambeau.ao.{name}")

@@ -1,0 +1,1 @@
+"""torch.ao.pruning._experimental: the part of PyTorch's package that has the structured pruners."""

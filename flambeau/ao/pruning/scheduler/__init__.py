@@ -1,0 +1,1 @@
+"""torch.ao.pruning.scheduler: how many weights are zeros at which step."""

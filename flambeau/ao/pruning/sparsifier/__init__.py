@@ -1,0 +1,1 @@
+"""torch.ao.pruning.sparsifier: which single weights become zeros."""
