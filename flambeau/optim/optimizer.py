@@ -28,6 +28,7 @@ from flambeau.ops.registry import Number as Number
 from flambeau.ops.registry import operation
 from flambeau.tensor import Tensor
 from flambeau.trace.evaluate import step_boundary
+from flambeau.trace.tiers import is_new
 from flambeau.trace.while_set import while_set, while_switched
 from flambeau.tracebacks import shorten
 
@@ -170,6 +171,8 @@ class Optimizer:
     _step_post: OrderedDict[int, Hook]
     _hooks: dict[str, OrderedDict[int, Hook]]
     _opt_called: bool
+    # Steps of a path in pieces that update one parameter after the other: a plan for a list of parameters pays only if the list comes back.
+    _steps_apart = 2
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         """With what a step needs, also in a subclass whose `__init__` does not call this class's (a wrapper of another optimizer)."""
@@ -298,6 +301,9 @@ class Optimizer:
         return loss
 
     def _update_groups(self) -> None:
+        apart = self._steps_apart > 0 and is_new()
+        if apart:
+            self._steps_apart -= 1
         for group in self.param_groups:
             params = [p for p in group["params"] if p._grad is not None]
             if True in [p._grad.is_sparse for p in params]:
@@ -306,7 +312,11 @@ class Optimizer:
                 self._update_sparse(group, sparse)
             while params:  # what is in the group twice has two updates, one after the other
                 once = [*{id(p): p for p in params}.values()]
-                self._update(group, once)
+                if apart and len({p.dtype for p in once}) == 1:
+                    for p in once:
+                        self._update(group, [p])
+                else:
+                    self._update(group, once)
                 params = [] if len(once) == len(params) else _without(params, once)
 
     def _update_sparse(self, group: Group, params: list[Tensor]) -> None:

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 SIZES_MET: Final = 2  # how many sizes a place is met with one by one: a last batch that is smaller makes no class
 MOST_VARIANTS: Final = 8  # models of one call at one place, before it is given up
-SIZED: Final = frozenset(("shape", "size", "sizes", "length", "strides", "storage_offset"))  # names of static parameters that are sizes
+# Names of static parameters that are sizes.
+SIZED: Final = frozenset(("shape", "size", "sizes", "length", "strides", "storage_offset", "normalized_shape", "output_size", "num_classes", "pad"))
 ENABLED: Final = [os.environ.get("FLAMBEAU_CLASSES", "1") not in ("", "0")]  # off: every path is recorded at its own sizes; the bits are the same
 
 
