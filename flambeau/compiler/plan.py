@@ -222,6 +222,7 @@ class Assembly:
             self.arena = -(-ctypes.addressof(self.kept) // ALIGNMENT) * ALIGNMENT
         self.record = (ctypes.c_int64 * 3)()
         self.tables = _tables(plan)
+        self.makers: dict[tuple[bool, ...], Callable[..., Run]] = {}
 
     def slot(self, root: int) -> tuple[int, int]:
         """(io slot, byte offset) of a root's buffer; slot -1: the offset is the address itself."""
@@ -313,61 +314,73 @@ class Assembly:
         )  # fmt: skip
 
     def make_run(self, numbers: Numbers | None = None) -> tuple[Run, dict[str, Any] | None]:
-        """Python code for exactly this plan (allocate, pack, call, return), and what makes its only result (`Plan.direct`)."""
+        """What runs the plan at given numbers (allocate, pack, call, return), and what makes its only result (`Plan.direct`)."""
         from flambeau.runtime import buffers
 
         layouts, fresh, arena_bytes = numbers or self.numbers()
+        programs = [None if layout is None else self._program(layout) for layout in layouts]
+        keep_gil = tuple([program is not None and program.keeps_gil for program in programs])
+        make = self.makers.get(keep_gil)
+        if make is None:
+            make = self.makers[keep_gil] = self._maker(keep_gil)
+        allocate = [buffers.allocator(nbytes) for nbytes in fresh]
+        arena = buffers.allocator(arena_bytes, temporary=True) if self.pooled else None
         direct: dict[str, Any] | None = None
+        if keep_gil == (True,) and len(self.plan.interface.outputs) == len(fresh) == 1 and not self.pooled:
+            (program,) = programs
+            direct = {"call": program.call, "allocate": allocate[0], "program": program}  # type: ignore[union-attr]
+        return make(allocate, arena, programs), direct
+
+    def _maker(self, keep_gil: Sequence[bool]) -> Callable[..., Run]:
+        """Makes `run` for some sizes: of what allocates results and the arena, and of the programs. `keep_gil`: which of these do so."""
+        from flambeau.runtime import buffers
+
         plan, graph = self.plan, self.plan.interface
-        scope: dict[str, Any] = {"kept": self.kept, "tables": self.tables}
-        lines = ["def run(inputs, parameters):"]
+        # What depends on sizes is given to `make`, so plans that differ in sizes only share the compiled text.
+        scope: dict[str, Any] = {"kept": self.kept, "tables": self.tables}  # live as long as `run`
+        before = [f"allocate{j} = allocators[{i}]" for i, j in enumerate(self.fresh)]
+        lines = []
         count = len(graph.inputs)
         if 0 < count <= 8:
-            lines.append(f"    {''.join([f'i{i}, ' for i in range(count)])} = inputs")
+            lines.append(f"{''.join([f'i{i}, ' for i in range(count)])} = inputs")
             given = "".join([f"i{i}.address, " for i in range(count)])
         else:
             scope["addresses"] = buffers.addresses
             given = "*addresses(inputs), " if count else ""
-        # Sizes stand in the scope, not in the text: plans that differ in sizes only share the compiled text.
-        scope |= {f"allocate{j}": buffers.allocator(nbytes) for j, nbytes in zip(self.fresh, fresh, strict=True)}
-        lines += [f"    o{j} = allocate{j}()" for j in self.fresh]
+        lines += [f"o{j} = allocate{j}()" for j in self.fresh]
         if self.pooled:
-            scope["allocate"] = buffers.allocator(arena_bytes, temporary=True)
-            lines.append("    arena = allocate()")
+            lines.append("arena = allocate()")
         head = "arena.address, " if self.pooled else ""
         made = "".join([f"o{j}.address, " for j in self.fresh])
         tail = "*parameters, " if graph.parameters else ""  # the comma: they may be all there is
         values = f"({head}{given}{made}{tail})"
-        lines.append("    ran = []")  # for `finish`
+        lines.append("ran = []")  # for `finish`
         if len(self.parts) != 1 or isinstance(self.parts[0], HostCall):
-            lines.append(f"    io = {values}")
+            lines.append(f"io = {values}")
             values = "io"
         for number, part in enumerate(self.parts):
             if isinstance(part, HostCall):
                 scope[f"host{number}"] = self.host_part(part)
-                lines.append(f"    host{number}(io, inputs)")
+                lines.append(f"host{number}(io, inputs)")
                 continue
-            layout = layouts[number]
-            assert layout is not None
-            program = scope[f"program{number}"] = self._program(layout)  # `run` alone does not keep its tables alive
             scope[f"fail{number}"] = self.fail_part(part)
-            if program.keeps_gil:
-                scope[f"call{number}"] = program.call
-                words = values[1:-1] if values != "io" else "*io"
-                if values != "io" and len(graph.outputs) == len(self.fresh) == 1 and not self.pooled:
-                    direct = {"call": program.call, "allocate": scope[f"allocate{self.fresh[0]}"], "program": program}
-                if not graph.updates:  # it may run twice
-                    lines.append(f"    code = call{number}({words})")
-                    lines.append(f"    if code: fail{number}(code)")
-                    continue
-            scope[f"execute{number}"] = program.run
-            lines.append(f"    code = execute{number}({values}, ran)")
-            lines.append(f"    if code: fail{number}(code)")
+            if keep_gil[number] and not graph.updates:  # it may run twice
+                before.append(f"call{number} = programs[{number}].call")
+                lines.append(f"code = call{number}({'*io' if values == 'io' else values[1:-1]})")
+            else:
+                before.append(f"execute{number} = programs[{number}].run")
+                lines.append(f"code = execute{number}({values}, ran)")
+            lines.append(f"if code: fail{number}(code)")
         results = [f"inputs[{plan.schedule.returned[j]}]" if j in plan.schedule.returned else f"o{j}"
                    for j in range(len(graph.outputs))]  # fmt: skip
-        lines.append(f"    return [{', '.join(results)}]")
-        exec(_compiled("\n".join(lines)), scope)
-        return scope["run"], direct
+        # `held`: the tables of the programs live as long as `run`.
+        text = "\n".join((
+            "def make(allocators, allocate, programs):", *[f"    {line}" for line in before],
+            "    def run(inputs, parameters, held=programs):", *[f"        {line}" for line in lines],
+            f"        return [{', '.join(results)}]", "    return run",
+        ))  # fmt: skip
+        exec(_compiled(text), scope)
+        return scope["make"]  # type: ignore[no-any-return]
 
     def fail_part(self, indices: list[int]) -> Callable[[int], NoReturn]:
         """Raise the IndexError of the failed task (numbered from 1) of a native part."""

@@ -7,6 +7,7 @@ State that is a number in PyTorch's files ("step" as a 0-d float32 tensor) is a 
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import itertools
 import threading
@@ -106,7 +107,20 @@ def is_zero(x: Any) -> bool:
 
 def zeros_like_all(params: Sequence[Tensor]) -> list[Tensor]:
     """A tensor of zeros for each parameter."""
-    return [torch.zeros_like(p, requires_grad=False) for p in params]
+    return [_zeroed(p) if type(p) in _PLAIN and p.device.type == "cpu" else torch.zeros_like(p, requires_grad=False) for p in params]
+
+
+_PLAIN = (Tensor, torch.nn.Parameter)
+
+
+def _zeroed(p: Tensor) -> Tensor:
+    """Memory that is zero already, so that a first step is the same path as those that follow."""
+    made = torch.empty_like(p, requires_grad=False)
+    storage = made._storage
+    if storage is None or storage.buffer is None:  # under a transform
+        return torch.zeros_like(p, requires_grad=False)
+    ctypes.memset(storage.buffer.address, 0, storage.buffer.nbytes)
+    return made
 
 
 def _kept_dtype() -> Any:
@@ -171,8 +185,8 @@ class Optimizer:
     _step_post: OrderedDict[int, Hook]
     _hooks: dict[str, OrderedDict[int, Hook]]
     _opt_called: bool
-    # Steps of a path in pieces that update one parameter after the other: a plan for a list of parameters pays only if the list comes back.
-    _steps_apart = 2
+    # How many steps of a path in pieces update one parameter after the other: a plan for a list of parameters pays only if the list comes back.
+    _steps_apart = 1
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         """With what a step needs, also in a subclass whose `__init__` does not call this class's (a wrapper of another optimizer)."""
