@@ -71,13 +71,17 @@ def _find_proxy(values: Any) -> Proxy | None:
     return found[0] if found else None
 
 
+def _always(function: Callable[..., Any]) -> bool:
+    return True
+
+
 def _recording(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function that becomes a node where an argument is a proxy."""
 
     @functools.wraps(function)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         proxy = _find_proxy((args, kwargs))
-        if proxy is not None:
+        if proxy is not None and getattr(proxy.tracer, "_keeps_whole", _always)(function):
             made = proxy.tracer.create_proxy("call_function", function, args, kwargs)
             made.node.meta["is_wrapped"] = True
             return made

@@ -173,6 +173,17 @@ def _rebuild(description: Any, path: str, tensors: dict[str, Any]) -> Module:
     return made
 
 
+class _Nameable(Tracer):
+    """Opens functions that `torch.fx.wrap` keeps whole, where a file cannot name them."""
+
+    def _keeps_whole(self, function: Callable[..., Any]) -> bool:
+        try:
+            _function_name(function)
+        except RuntimeError:
+            return False
+        return True
+
+
 def save(m: Any, f: Any, _extra_files: dict[str, Any] | None = None) -> None:
     """Write a scripted or traced module or function to a file or stream. `_extra_files`: {name: str or bytes} beside it.
 
@@ -187,7 +198,7 @@ def save(m: Any, f: Any, _extra_files: dict[str, Any] | None = None) -> None:
         write(m, f, _extra_files or {})  # type: ignore[arg-type]
         return
     root = m._function if isinstance(m, ScriptFunction) else original(m)
-    tracer = Tracer()
+    tracer = _Nameable()
     try:
         graph = tracer.trace(root)
     except Exception as error:

@@ -151,6 +151,39 @@ def test_programs_in_files(tmp_path: Any) -> None:
     assert [t.tolist() for t in ft.jit.load(again)(x)] == [t.tolist() for t in net(x)]
 
 
+def _dropped_rows(x: Any, p: float, training: bool) -> Any:
+    if not training:
+        return x
+    noise = ft.empty([x.shape[0]] + [1] * (x.ndim - 1), dtype=x.dtype).bernoulli_(1 - p)
+    return x * noise
+
+
+ft.fx.wrap("_dropped_rows")
+
+
+class _WithWrapped(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+
+    def forward(self, x: Any) -> Any:
+        return _dropped_rows(self.linear(x), 0.5, self.training) + 2
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_a_file_opens_functions_that_fx_keeps_whole(tmp_path: Any, training: bool) -> None:
+    model = _WithWrapped().train(training)
+    kept = [n.target for n in ft.fx.symbolic_trace(model).graph.nodes if n.op == "call_function"]
+    assert _dropped_rows in kept
+    ft.jit.save(ft.jit.script(model), tmp_path / "wrapped.pt")
+    loaded, x = ft.jit.load(tmp_path / "wrapped.pt"), ft.ones(64, 3)
+    if training:
+        zero = (loaded(x) == 2).all(1).sum().item()
+        assert 10 < zero < 54
+    else:
+        assert loaded(x).tolist() == model(x).tolist()
+
+
 def test_what_a_file_cannot_hold(tmp_path: Any) -> None:
     with pytest.raises(RuntimeError, match="could not be written as a graph"):
         ft.jit.save(ft.jit.script(lambda x: x if x.sum() > 0 else -x), tmp_path / "a.pt")
