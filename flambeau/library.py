@@ -44,6 +44,7 @@ class CustomOpDef:
         self._call: Callable[..., Any] = self._fn
         self._keys: set[str] = {"CPU", "Autograd"} if opaque else set()  # dispatch keys that have a function
         self._fake: Callable[..., Any] | None = None
+        self._for_meta = False  # whether that is for tensors of the device meta only, whose results are there, too
         self._outer: dict[str, Callable[..., Any]] = {}  # by "Autograd", "AutocastCPU"
         self._backward: Callable[..., Any] | None = None
         self._setup_context: Callable[..., Any] | None = None
@@ -128,7 +129,7 @@ class CustomOpDef:
             if self._opaque or self._backward is not None or self._vmap is not None:
                 self._made()
         elif key == "Meta":
-            self._fake = fn
+            self._fake, self._for_meta = fn, True
         elif key in ("Autograd", "AutogradCPU"):
             self._outer["Autograd"] = fn
         elif key == "AutocastCPU":
@@ -137,6 +138,7 @@ class CustomOpDef:
     def register_fake(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         """The function that makes results without values, of fake tensors or those of the device meta."""
         self._set("Meta", fn)
+        self._for_meta = False
         return fn
 
     def register_kernel(self, device_types: Any, fn: Callable[..., Any] | None = None) -> Any:
@@ -363,7 +365,7 @@ class Library:
 
     def _register_fake(self, op_name: str, fn: Callable[..., Any], *_: Any, **__: Any) -> None:
         """The operator's function for tensors without values."""
-        self.impl(op_name, fn, "Meta")
+        _defined(f"{self.ns}::{_name_of(op_name).split('::')[-1].removesuffix('.default')}").register_fake(fn)
 
 
 def define(qualname: str, schema: str, *, lib: Any = None, tags: Any = ()) -> None:

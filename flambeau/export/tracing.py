@@ -31,7 +31,7 @@ from flambeau.tensor import Tensor
 from flambeau.trace.meta import Meta, Size, meta
 from flambeau.trace.programs import refuse_programs
 from flambeau.trace.recorder import bare
-from flambeau.utils._pytree import tree_map
+from flambeau.utils._pytree import tree_leaves, tree_map
 
 
 class _Active(threading.local):
@@ -69,6 +69,12 @@ def traced(m: Meta) -> Traced:
     made._meta = meta(m.shape, m.strides, m.dtype, m.offset, m.requires_grad, True, False, False, m.device, m.bits)
     made._storage = None
     return made
+
+
+def _on(t: Traced, device: Any) -> Traced:
+    """A tensor like this one on another device."""
+    m = layout_of(t)
+    return traced(meta(m.shape, m.strides, m.dtype, m.offset, device=device))
 
 
 def _wrapped(result: Any) -> Any:
@@ -221,7 +227,11 @@ class Tracer:
         """What an own operator's function without values says, found as for a function of ours (`ask`)."""
         definition = op._function
         with _unseen(self), operator_shapes.context(operator_shapes.FakeImplCtx(op.name())):
-            return self.ask(lambda *a, **k: definition.without_values(a, k), args, kwargs)
+            result = self.ask(lambda *a, **k: definition.without_values(a, k), args, kwargs)
+        if not definition._for_meta:
+            return result
+        device = next((t.device for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)), flambeau.device("cpu"))
+        return tree_map(lambda t: _on(t, device) if isinstance(t, Traced) else t, result)
 
     def ask(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """What a call returns, over symbols; nothing is recorded. What our own rules ask on the way is kept apart."""

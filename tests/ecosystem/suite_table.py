@@ -133,5 +133,6 @@ SUITES = (
     Suite("optuna", "optuna", "optuna/optuna", "v5.0.0-rc1", "samplers, Gaussian processes: 1 of 10", "tests",
           "tests/gp_tests tests/samplers_tests --every 10"),
     Suite("speechbrain", "speechbrain", "speechbrain/speechbrain", "v1.1.0", "unit tests", "tests pyproject.toml", "tests/unittests"),
+    Suite("whisper", "openai-whisper", "openai/whisper", "v20250625", "timing, normalisation, tokens, audio: all", "tests", "tests"),
     Suite("vit-pytorch", "vit-pytorch", "lucidrains/vit-pytorch", "main", "all", "tests", "tests"),
 )  # fmt: skip

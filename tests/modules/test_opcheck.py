@@ -310,6 +310,27 @@ ANNOTATED = (
 )
 
 
+def test_kernels_for_meta_make_results_of_fake_tensors() -> None:
+    torch = pytest.importorskip("torch")
+    for w in (ft, torch):
+        lib = w.library.Library("meta_kernels", "FRAGMENT")
+        lib.define("places(Tensor x) -> (Tensor, Tensor)")
+        lib.impl("places", lambda x, w=w: (x + 1, w.zeros(x.shape, dtype=w.int32)), "CPU")
+        lib.impl("places", lambda x, w=w: (w.empty_like(x), w.empty(x.shape, dtype=w.int32, device="meta")), "Meta")
+        op = w.ops.meta_kernels.places.default
+        assert set(w.library.opcheck(op, (w.ones(3),), test_utils=("test_schema", "test_faketensor")).values()) == {"SUCCESS"}
+        with w._subclasses.fake_tensor.FakeTensorMode() as mode:
+            assert [t.device.type for t in op(mode.from_tensor(w.ones(3)))] == ["cpu", "cpu"]
+        assert [t.device.type for t in op(w.ones(3, device="meta"))] == ["meta", "meta"]
+
+    class Calls(ft.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return ft.ops.meta_kernels.places(x)[1] + 1
+
+    program = ft.export.export(Calls(), (ft.ones(3),))
+    assert {n.meta["val"].device.type for n in program.graph.nodes if isinstance(n.meta.get("val"), ft.Tensor)} == {"cpu"}
+
+
 def _annotated(torch: Any, text: str) -> Callable[..., Any]:
     space: dict[str, Any] = {"Tensor": torch.Tensor, "torch": torch, "Optional": Optional, "Sequence": Sequence}
     exec(text, space)

@@ -82,7 +82,7 @@ class FakeTensorMode(TorchDispatchMode):
         """An operator of aten over fake tensors: it runs on `meta`, and its results are fake. Without tensors: they are made on `meta`."""
         name = func.overloadpacket.__name__
         definition = getattr(func, "_function", None)
-        if isinstance(definition, CustomOpDef):
+        if isinstance(definition, CustomOpDef) and not definition._for_meta:
             with self, operator_shapes.context(operator_shapes.current() or operator_shapes.FakeImplCtx(str(func))):
                 return definition.without_values(args, kwargs)
         if name == "_local_scalar_dense":
@@ -105,10 +105,10 @@ class FakeTensorMode(TorchDispatchMode):
         with _disable_current_modes():
             given, named = tree_map(bare, (tuple(args), kwargs))
             device = Device(kwargs["device"]) if kwargs.get("device") is not None else devices[0] if devices else Device("cpu")
-            if not devices or kwargs.get("device") is not None:
+            if (not devices or kwargs.get("device") is not None) and not isinstance(definition, CustomOpDef):
                 named = {**named, "device": META}
             try:
-                result = func(*given, **named)
+                result = definition.without_values(given, named) if isinstance(definition, CustomOpDef) else func(*given, **named)
             except NotImplementedError as error:
                 if "no data" in str(error):
                     raise DataDependentOutputException(func) from None
