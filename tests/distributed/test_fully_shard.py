@@ -56,3 +56,4 @@ def test_as_pytorch(mine, tmp_path):
             close(a[name]["values"], b[name]["values"], name, 1e-9)
             assert a[name]["local"] == b[name]["local"]
         assert a["names"] == b["names"] and a["mixed"] == b["mixed"]
+        assert a["wrapper names"] == b["wrapper names"]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from flambeau.distributed.fsdp._common_utils import name_without_wrappers
+
 
 @dataclass
 class StateDictOptions:
@@ -21,16 +23,18 @@ class StateDictOptions:
 
 
 def get_model_state_dict(model: Any, *, submodules: Any = None, options: StateDictOptions | None = None) -> dict[str, Any]:
-    """model.state_dict(), without frozen parameters if `options` say so."""
+    """model.state_dict() by names without wrappers (DistributedDataParallel's "module."), without frozen parameters if `options` say so."""
     options = options or StateDictOptions()
-    state = model.state_dict()
-    frozen = {n for n, p in model.named_parameters() if not p.requires_grad} if options.ignore_frozen_params else set()
+    state = {name_without_wrappers(model, name): value for name, value in model.state_dict().items()}
+    frozen = {name_without_wrappers(model, n) for n, p in model.named_parameters() if not p.requires_grad} if options.ignore_frozen_params else set()
     return {name: value for name, value in state.items() if name not in frozen}
 
 
 def set_model_state_dict(model: Any, model_state_dict: Any, *, options: StateDictOptions | None = None) -> Any:
-    """model.load_state_dict."""
-    return model.load_state_dict(model_state_dict, strict=(options or StateDictOptions()).strict)
+    """model.load_state_dict of what `get_model_state_dict` has given."""
+    own = {name_without_wrappers(model, name): name for name in model.state_dict()}
+    given = {own.get(name, name): value for name, value in model_state_dict.items()}
+    return model.load_state_dict(given, strict=(options or StateDictOptions()).strict)
 
 
 def _optimizers(optimizers: Any) -> list[Any]:
@@ -39,7 +43,7 @@ def _optimizers(optimizers: Any) -> list[Any]:
 
 def get_optimizer_state_dict(model: Any, optimizers: Any, *, submodules: Any = None, options: StateDictOptions | None = None) -> dict[str, Any]:
     """The optimizers' state_dicts as one, parameters by their names in the model."""
-    names = {parameter: name for name, parameter in model.named_parameters()}
+    names = {parameter: name_without_wrappers(model, name) for name, parameter in model.named_parameters()}
     found: dict[str, Any] = {"state": {}, "param_groups": []}
     for optimizer in _optimizers(optimizers):
         found["state"].update({names[p]: dict(state) for p, state in optimizer.state.items()})

@@ -8,6 +8,7 @@ from typing import Any
 
 import flambeau
 from flambeau.distributed.device_mesh import DeviceMesh
+from flambeau.distributed.fsdp._common_utils import FSDP_PREFIX, FSDP_WRAPPED_MODULE, name_without_wrappers
 from flambeau.distributed.fsdp._fully_shard import FSDPModule, UnshardHandle, fully_shard, register_fsdp_forward_method
 from flambeau.distributed.fsdp.api import *  # noqa: F403
 from flambeau.distributed.fsdp.api import (
@@ -78,7 +79,8 @@ class FullyShardedDataParallel(Module):
         }  # fmt: skip
         for each in _wrapped(module, auto_wrap_policy) if auto_wrap_policy is not None else ():
             fully_shard(each, **options)
-        self.module: Any = module if isinstance(module, FSDPModule) else fully_shard(module, **options)
+        self._fsdp_wrapped_module: Any = module if isinstance(module, FSDPModule) else fully_shard(module, **options)
+        self.register_load_state_dict_pre_hook(self._with_prefix)
         self._settings = StateDictSettings(StateDictType.FULL_STATE_DICT, FullStateDictConfig(), FullOptimStateDictConfig())
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -89,7 +91,22 @@ class FullyShardedDataParallel(Module):
         try:
             return super().__getattr__(name)
         except AttributeError:
-            return getattr(super().__getattr__("module"), name)
+            return getattr(super().__getattr__(FSDP_WRAPPED_MODULE), name)
+
+    def __getitem__(self, key: int) -> Any:
+        """That of a wrapped Sequential."""
+        return self.module[key]
+
+    @property
+    def module(self) -> Any:
+        """The wrapped module."""
+        return self._fsdp_wrapped_module
+
+    @staticmethod
+    def _with_prefix(module: Any, state_dict: Any, prefix: str, *_: Any) -> None:
+        """Of a wrapper inside of the module that loads: its keys are those without the wrapper."""
+        for name in [n for n in state_dict if n.startswith(prefix)]:
+            state_dict[prefix + FSDP_PREFIX + name[len(prefix) :]] = state_dict.pop(name)
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -197,7 +214,7 @@ class FullyShardedDataParallel(Module):
     ) -> Any:
         """What `optim.load_state_dict` takes, of what `optim_state_dict` gave."""
         inside: Any = model.module if isinstance(model, FullyShardedDataParallel) else model
-        own = dict(inside.named_parameters())
+        own = {name_without_wrappers(inside, name): p for name, p in inside.named_parameters()}
         numbers = {id(p): i for i, p in enumerate(p for g in optim.param_groups for p in g["params"])}
         names = {name: numbers[id(p)] for name, p in own.items() if id(p) in numbers}
 

@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp._common_utils import clean_tensor_name
 from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 from torch.distributed.tensor import Shard, distribute_tensor
@@ -153,6 +154,23 @@ if size == 2:
         wrapped.module.head.weight.mul_(2)
     name = next(k for k in whole if k.endswith("embed.weight"))
     found["summoned"] = torch.equal(wrapped.state_dict()[name], 2 * whole[name])
+    inner = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 2))
+    outer = FullyShardedDataParallel(
+        torch.nn.Sequential(FullyShardedDataParallel(inner, use_orig_params=True, device_id=torch.device("cpu")), torch.nn.Linear(2, 1)),
+        use_orig_params=True, device_id=torch.device("cpu"),
+    )  # fmt: skip
+    before = {name: t.clone() for name, t in outer.state_dict().items()}
+    outer(torch.ones(1, 3)).sum().backward()
+    optimizer = torch.optim.Adam(outer.parameters())
+    optimizer.step()
+    state = FullyShardedDataParallel.optim_state_dict(outer, optimizer)
+    outer.load_state_dict(before)
+    back = outer.state_dict()
+    found["wrapper names"] = [
+        [n for n, _ in outer.named_parameters()], [n for n, _ in outer.named_modules()], list(before), sorted(state["state"]), type(outer.module[0]).__name__,
+        clean_tensor_name("_fsdp_wrapped_module.0._fsdp_wrapped_module.1.weight"),
+        all(torch.equal(back[n], t) for n, t in before.items()),
+    ]  # fmt: skip
 dist.barrier()
 with open(os.environ["OUT"], "wb") as file:
     pickle.dump(found, file)
