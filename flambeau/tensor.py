@@ -100,7 +100,8 @@ class Tensor(Methods):
         """A tensor of a subclass that shares the memory of `data`, as a leaf."""
         t: Tensor = recorder.bare(cls)
         t._take(data.detach())
-        t._detached = False
+        # The history of `data` is not its own, whatever is written to either; mostly there is none, and writes are cheaper then.
+        t._detached = next(FAMILIES) if data._detached % 2 or (data._meta.requires_grad and not data.is_leaf) else False
         if require_grad:
             t.requires_grad_()
         return t

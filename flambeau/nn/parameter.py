@@ -30,7 +30,7 @@ class Parameter(Tensor):
             made = data.detach()
             made.__class__ = parameter_of(type(data), cls)
             return made.requires_grad_(requires_grad)  # type: ignore[no-any-return]
-        return Tensor._make_subclass(cls, data.detach(), requires_grad)  # type: ignore[no-any-return]
+        return Tensor._make_subclass(cls, data, requires_grad)  # type: ignore[no-any-return]
 
     def __init__(self, data: Tensor | None = None, requires_grad: bool = True) -> None:
         pass
@@ -57,7 +57,7 @@ class Buffer(Tensor):
     def __new__(cls, data: Tensor | None = None, *, persistent: bool = True) -> Buffer:
         if data is None:
             data = torch.empty(0)
-        t = Tensor._make_subclass(cls, data.detach(), data.requires_grad)
+        t = Tensor._make_subclass(cls, data, data.requires_grad)
         t.persistent = persistent
         return t  # type: ignore[no-any-return]
 
