@@ -6,37 +6,34 @@ parts: the parts' shares of q's gradient are then added in their order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from math import prod
 
 from flambeau import dtypes
+from flambeau.compiler.emit.code import Code
 from flambeau.compiler.graph import Graph, Node, Value
 from flambeau.compiler.kernel import Address, Kernel, Scratch, Word, float_word
-from flambeau.compiler.kernels.attention_backward import OFFSETS as BACKWARD_OFFSETS
 from flambeau.compiler.kernels.attention_backward import OPERANDS as BACKWARD_OPERANDS
-from flambeau.compiler.kernels.attention_backward import backward_module
-from flambeau.compiler.kernels.attention_body import PANELS, word_names
-from flambeau.compiler.kernels.attention_forward import OFFSETS as FORWARD_OFFSETS
+from flambeau.compiler.kernels.attention_backward import SUM_ELEMENTS, Backward, sum_parts
+from flambeau.compiler.kernels.attention_body import PANELS
 from flambeau.compiler.kernels.attention_forward import OPERANDS as FORWARD_OPERANDS
-from flambeau.compiler.kernels.attention_forward import forward_module
+from flambeau.compiler.kernels.attention_forward import Forward
 from flambeau.compiler.kernels.attention_panels import BLOCK
 from flambeau.compiler.kernels.attention_tiles import Facts, block_vectors, tile_rows
 from flambeau.compiler.kernels.attention_unit import GROUP
 from flambeau.compiler.kernels.attention_unit import KEYS as UNIT_KEYS
-from flambeau.compiler.kernels.attention_unit_backward import UNIT_OFFSETS as UNIT_BACKWARD_OFFSETS
-from flambeau.compiler.kernels.attention_unit_backward import unit_backward_module
-from flambeau.compiler.kernels.attention_unit_forward import UNIT_OFFSETS as UNIT_FORWARD_OFFSETS
-from flambeau.compiler.kernels.attention_unit_forward import unit_forward_module
+from flambeau.compiler.kernels.attention_unit_backward import UnitBackward
+from flambeau.compiler.kernels.attention_unit_forward import UnitForward
 from flambeau.compiler.kernels.bfloat_parts import PARTS
 from flambeau.compiler.kernels.convolution_problem import Operand, operand
 from flambeau.compiler.kernels.convolution_tile_pack import parts_of
+from flambeau.compiler.kernels.description import describe_code
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, round_up
 from flambeau.compiler.kernels.matmul_element import Element, element_of
 from flambeau.compiler.kernels.matmul_pack import SLACK_VECTORS
 from flambeau.compiler.kernels.matmul_parts_micro import blocks_function
 from flambeau.compiler.kernels.matmul_parts_pack import PART_BYTES, SLOT
-from flambeau.runtime.target import Target
 from flambeau.symbols import maximum, minimum
 
 # Keys of a block: scores, keys and values of a block must share the first- and second-level cache.
@@ -111,8 +108,8 @@ class _Problem:
         """Areas of the steps that multiply-adds do: none where extents decide nothing."""
         return sizes if self.facts.parts in (0, PARTS) else dict.fromkeys(sizes, 0)
 
-    def words(self, operands: Sequence[str], offsets: Sequence[str], given: dict[str, Word], key_block: int) -> list[Word]:
-        """The kernel's words, in order."""
+    def words(self, operands: Sequence[str], given: dict[str, Word], key_block: int) -> dict[str, Word]:
+        """The kernel's words."""
         p = float(self.node.attr("dropout"))
         words: dict[str, Word] = {
             "length": self.length, "source": self.source, "head": self.head, "value": self.value,
@@ -128,8 +125,7 @@ class _Problem:
         for d, (size, strides) in enumerate(batch):
             words[f"size{d}"] = size
             words |= {f"{name}_batch{d}": strides.get(name, 0) for name in operands}
-        words |= given
-        return [words[name] for name in word_names(self.facts, operands, offsets)]
+        return words | given
 
     def reads(self) -> tuple[int, ...]:
         roots = [self.graph.root(i) for i in self.node.inputs]
@@ -163,10 +159,8 @@ def make_attention(graph: Graph, node_index: int) -> list[Kernel]:
     return _backward(graph, node, node_index)
 
 
-def _emit(write: Callable[[Facts, str, Target], str], facts: Facts, key: str, target: Target) -> str:
-    from flambeau.runtime.jit import symbol
-
-    return write(facts, symbol(key), target)
+def _write(kind: type[Forward] | type[Backward], facts: Facts, c: Code) -> None:
+    kind(facts, c).write()
 
 
 def _optional(node: Node, at: int) -> dict[str, int]:
@@ -204,9 +198,9 @@ def _forward(graph: Graph, node: Node, node_index: int) -> list[Kernel]:
     }  # fmt: skip
     operations = problem.operations(2)
     units = problem.heads * problem.blocks
-    return [Kernel(
-        name=f"attention_{facts.element.name}", key=facts.key(), emit=partial(_emit, forward_module, facts, facts.key()),
-        words=problem.words(FORWARD_OPERANDS, FORWARD_OFFSETS, given, key_block), reads=problem.reads(),
+    return [describe_code(
+        f"attention_{facts.element.name}", facts.key(), partial(_write, Forward, facts), problem.words(FORWARD_OPERANDS, given, key_block),
+        reads=problem.reads(),
         writes=node.outputs, units=units, bytes=problem.bytes(), operations=operations, nodes=(node_index,),
         grain=problem.blocks if problem.heads >= LEAST_HEADS else 1,
         min_units_per_thread=maximum(1, LEAST_OPERATIONS * units // maximum(1, operations)),
@@ -242,9 +236,9 @@ def _unit_forward(problem: _Problem, node: Node, node_index: int) -> Kernel:
         "group": group, "blocks": blocks,
     }  # fmt: skip
     operations, units = problem.operations(2), problem.heads * blocks
-    return Kernel(
-        name=f"attention_{facts.element.name}", key=facts.key(), emit=partial(_emit, unit_forward_module, facts, facts.key()),
-        words=problem.words(FORWARD_OPERANDS, UNIT_FORWARD_OFFSETS, given, key_block), reads=problem.reads(),
+    return describe_code(
+        f"attention_{facts.element.name}", facts.key(), partial(_write, UnitForward, facts), problem.words(FORWARD_OPERANDS, given, key_block),
+        reads=problem.reads(),
         writes=node.outputs, units=units, bytes=problem.bytes(), operations=operations, nodes=(node_index,),
         grain=blocks if problem.heads >= LEAST_HEADS else 1,
         min_units_per_thread=maximum(1, LEAST_OPERATIONS * units // maximum(1, operations)),
@@ -282,10 +276,9 @@ def _backward(graph: Graph, node: Node, node_index: int) -> list[Kernel]:
         "scratch": Scratch(scratch), "scratch_bytes": scratch, "head_pitch": problem.head_pitch,
         "value_pitch": problem.value_pitch, "parts": parts, "part_keys": part_keys, "dq_part": 0,
     }  # fmt: skip
-    offsets, module = BACKWARD_OFFSETS, backward_module
     if facts.parts:
         given |= {"tiles": blocks_function(facts.parts, facts.vector_bits), "group": group}
-        offsets, module = UNIT_BACKWARD_OFFSETS, unit_backward_module
+    write = partial(_write, UnitBackward if facts.parts else Backward, facts)
     operations = problem.operations(5)
     units = problem.heads * parts
     writes = tuple(dict.fromkeys(graph.root(o) for o in node.outputs))  # gradients may be pieces of a concatenation
@@ -295,9 +288,9 @@ def _backward(graph: Graph, node: Node, node_index: int) -> list[Kernel]:
         temporary = graph.add_value(Value((parts * q_gradient.numel,), q_gradient.dtype, (1,)))
         given |= {"dq": Address(temporary), "dq_part": q_gradient.numel}
         writes = (temporary, *writes[1:])
-    kernels = [Kernel(
-        name=f"attention_gradient_{facts.element.name}", key=facts.key(), emit=partial(_emit, module, facts, facts.key()),
-        words=problem.words(BACKWARD_OPERANDS, offsets, given, key_block), reads=problem.reads(), writes=writes,
+    kernels = [describe_code(
+        f"attention_gradient_{facts.element.name}", facts.key(), write, problem.words(BACKWARD_OPERANDS, given, key_block), reads=problem.reads(),
+        writes=writes,
         units=units, bytes=problem.bytes(), operations=operations, nodes=(node_index,),
         min_units_per_thread=maximum(1, LEAST_OPERATIONS * units // maximum(1, operations)),
     )]  # fmt: skip
@@ -322,14 +315,12 @@ def _unit_backward_areas(problem: _Problem, keys: int, key_block: int, group: in
 
 def _sum_of_parts(graph: Graph, node: Node, node_index: int, temporary: int, parts: int, facts: Facts) -> Kernel:
     """q's gradient from the parts' shares, which all have its layout."""
-    from flambeau.compiler.kernels.attention_backward import SUM_ELEMENTS, sum_module
-
     value = graph.values[node.outputs[0]]
     key = f"attention_sum:{facts.element.name}:{facts.width}:{facts.vector_bits}"
-    words: list[Word] = [Address(temporary), Address(node.outputs[0]), parts, value.numel]
-    return Kernel(
-        name=f"attention_sum_{facts.element.name}", key=key, emit=partial(_emit, sum_module, facts, key), words=words,
-        reads=(temporary,), writes=(node.outputs[0],), units=ceil_div(value.numel, SUM_ELEMENTS),
+    words: dict[str, Word] = {"source": Address(temporary), "target": Address(node.outputs[0]), "parts": parts, "count": value.numel}
+    return describe_code(
+        f"attention_sum_{facts.element.name}", key, partial(sum_parts, facts), words, reads=(temporary,), writes=(node.outputs[0],),
+        units=ceil_div(value.numel, SUM_ELEMENTS),
         bytes=(parts + 1) * value.numel * value.dtype.itemsize, operations=(parts - 1) * value.numel, nodes=(node_index,),
         min_units_per_thread=64,
     )  # fmt: skip

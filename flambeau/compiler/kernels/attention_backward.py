@@ -19,37 +19,30 @@ from flambeau.compiler.emit.lanes import Lanes
 from flambeau.compiler.kernels.attention_body import Body
 from flambeau.compiler.kernels.attention_tiles import Facts, store_rows
 from flambeau.compiler.kernels.matmul_micro import store_part
-from flambeau.runtime.target import Target
 
 OPERANDS = ("q", "k", "v", "g", "lse", "delta", "mask", "kept", "dq", "dk", "dv")
-OFFSETS = (
-    "keys values key_sums value_sums queries query_rows gradients gradient_rows weights slopes query_sums panel kept_panel head_pitch "
-    "value_pitch parts part_keys dq_part"
-).split()
-SUM_ELEMENTS = 1024  # a unit of `sum_module`
+AREAS = "keys values key_sums value_sums queries query_rows gradients gradient_rows weights slopes query_sums".split()
+SUM_ELEMENTS = 1024  # a unit of `sum_parts`
 
 
 class Backward(Body):
     """Writes the kernel."""
 
-    offsets: ClassVar[list[str]] = OFFSETS
     holds_all: ClassVar[bool] = True  # keys and values of the part are in scratch, and not only those of a block
 
-    def __init__(self, facts: Facts, target: Target) -> None:
-        super().__init__(facts, OPERANDS, self.offsets, target)
-        c = self.c
-        self.areas = {name: self.area(name) for name in OFFSETS[:11]}
+    def __init__(self, facts: Facts, c: Code) -> None:
+        super().__init__(facts, OPERANDS, c)
+        self.areas = {name: self.area(name) for name in AREAS}
         self.length, self.source, self.head_size = c.word("length"), c.word("source"), c.word("head")
         self.value_size, self.head_pitch, self.value_pitch = c.word("value"), c.word("head_pitch"), c.word("value_pitch")
 
-    def write(self, symbol: str) -> str:
+    def write(self) -> None:
         c, facts = self.c, self.facts
         self.define_products(("rows", "set"), ("rows", "add"), ("steps", "add"))
         self.define_ways("pack_q", "pack_g", "copy_q", "copy_k", "copy_v", "copy_g")
         self.define(lambda b: store_part(b, facts.element, facts.tile, "row"))
         self.define(lambda b: store_rows(b, facts))
         c.for_(c.named("i64", "%begin"), c.named("i64", "%end"), self.part)
-        return c.kernel(symbol)
 
     def part(self, unit: Lanes) -> None:
         """All queries of a head with a part of its keys."""
@@ -217,14 +210,8 @@ class Backward(Body):
         self.in_tiles(rows, self.plain_rows(v, q0, k0, rows, keys), tile, group)
 
 
-def backward_module(facts: Facts, symbol: str, target: Target) -> str:
-    """The whole module's text."""
-    return Backward(facts, target).write(symbol)
-
-
-def sum_module(facts: Facts, symbol: str, target: Target) -> str:
-    """A kernel that adds `parts` arrays of `count` elements, which follow each other, in their order."""
-    c = Code(["source", "target", "parts", "count"], target)
+def sum_parts(facts: Facts, c: Code) -> None:
+    """Add `parts` arrays of `count` elements, which follow each other, in their order."""
     element, width = facts.element, facts.width
     source, to = c.array("source", element.memory), c.array("target", element.memory)
 
@@ -241,4 +228,3 @@ def sum_module(facts: Facts, symbol: str, target: Target) -> str:
 
     end = c.min(c.named("i64", "%end") * SUM_ELEMENTS, c.word("count"))
     c.blocks(c.named("i64", "%begin") * SUM_ELEMENTS, end, width, each)
-    return c.kernel(symbol)

@@ -20,23 +20,10 @@ from flambeau.compiler.emit.math_exp import exp_split, scale
 from flambeau.compiler.kernels.attention_tiles import PRODUCT_ARGUMENTS, VECTORS, Facts, copy_rows, product
 from flambeau.compiler.kernels.matmul_element import Element
 from flambeau.compiler.kernels.matmul_pack import pack
-from flambeau.runtime.target import Target
-
-SIZES = "length source head value heads blocks key_block scratch scratch_bytes scale keep_scale".split()
 
 PANELS = {"mask": "panel", "kept": "kept_panel"}  # operands with a number for each weight: where a block of them lies in scratch
 
 LEAST_EXPONENT = {"float": -86.0, "double": -707.0}  # e^x is normal from here on
-
-
-def word_names(facts: Facts, operands: Sequence[str], offsets: Sequence[str]) -> list[str]:
-    """Names of the words: addresses of the operands, sizes, strides of a row and of an element, offsets into a worker's
-    scratch, then for each batch dim its size and the operands' strides."""
-    names = [*operands, *SIZES]
-    names += [f"{o}_{what}" for o in operands for what in ("row", "column")] + list(offsets)
-    for d in range(facts.batch_dims):
-        names += [f"size{d}", *(f"{o}_batch{d}" for o in operands)]
-    return names
 
 
 class Body:
@@ -44,11 +31,10 @@ class Body:
 
     stands_in: ClassVar[bool] = False  # multiply-adds only do what the matrix unit cannot: little code rather than speed
 
-    def __init__(self, facts: Facts, operands: Sequence[str], offsets: Sequence[str], target: Target) -> None:
+    def __init__(self, facts: Facts, operands: Sequence[str], c: Code) -> None:
         self.facts = facts
         self.operands = operands
-        self.c = Code(word_names(facts, operands, offsets), target)
-        c = self.c
+        self.c = c
         worker = c.named("i64", "%worker") * c.word("scratch_bytes")
         self._scratch = c.array("scratch", "i8").after_bytes(worker)
         self.scale = self.number("scale")

@@ -12,28 +12,22 @@ are then exp(score - inf) = 0).
 from __future__ import annotations
 
 import math
-from typing import ClassVar
 
-from flambeau.compiler.emit.code import Array
+from flambeau.compiler.emit.code import Array, Code
 from flambeau.compiler.emit.lanes import Lanes
 from flambeau.compiler.emit.math_log import log
 from flambeau.compiler.kernels.attention_body import Body
 from flambeau.compiler.kernels.attention_tiles import Facts
 from flambeau.compiler.kernels.matmul_micro import store_part
-from flambeau.runtime.target import Target
 
 OPERANDS = ("q", "k", "v", "out", "lse", "mask", "kept")
-OFFSETS = "keys values queries scores result statistics panel kept_panel resident head_pitch value_pitch".split()
 
 
 class Forward(Body):
     """Writes the kernel."""
 
-    offsets: ClassVar[list[str]] = OFFSETS
-
-    def __init__(self, facts: Facts, target: Target) -> None:
-        super().__init__(facts, OPERANDS, self.offsets, target)
-        c = self.c
+    def __init__(self, facts: Facts, c: Code) -> None:
+        super().__init__(facts, OPERANDS, c)
         self.keys, self.values, self.queries = (self.area(n) for n in ("keys", "values", "queries"))
         self.scores, self.result = self.area("scores"), self.area("result")
         self.maxima = self.area("statistics")
@@ -42,14 +36,13 @@ class Forward(Body):
         self.length, self.source, self.head_size = c.word("length"), c.word("source"), c.word("head")
         self.value_size, self.head_pitch, self.value_pitch = c.word("value"), c.word("head_pitch"), c.word("value_pitch")
 
-    def write(self, symbol: str) -> str:
+    def write(self) -> None:
         c, facts = self.c, self.facts
         self.define_products(("rows", "set"), ("steps", "scale"), ("steps", "add"))
         self.define_ways("pack_q", "copy_k", "copy_v")
         self.define(lambda b: store_part(b, facts.element, facts.tile, "row"))
         begin, end, blocks = c.named("i64", "%begin"), c.named("i64", "%end"), c.word("blocks")
         c.for_(c.divide(begin, blocks), c.divide(end + blocks - 1, blocks), lambda head: self.head(head, begin, end))
-        return c.kernel(symbol)
 
     def head(self, head: Lanes, begin: Lanes, end: Lanes) -> None:
         """The blocks of queries [begin, end) that belong to this head."""
@@ -214,8 +207,3 @@ class Forward(Body):
         self.factors.store(lane, nothing.select(0.0, 1.0 / total))
         saved = nothing.select(math.inf, self.maxima.load(lane, width) + log(total))
         arrays["lse"].store(q0 + lane, saved, c.tail_mask(count - lane, width))
-
-
-def forward_module(facts: Facts, symbol: str, target: Target) -> str:
-    """The whole module's text."""
-    return Forward(facts, target).write(symbol)

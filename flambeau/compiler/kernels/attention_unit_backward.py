@@ -17,26 +17,23 @@ from typing import ClassVar
 
 from flambeau.compiler.emit.code import Array, Operand
 from flambeau.compiler.emit.lanes import Lanes
-from flambeau.compiler.kernels.attention_backward import OFFSETS, Backward
+from flambeau.compiler.kernels.attention_backward import Backward
 from flambeau.compiler.kernels.attention_panels import BLOCK, WIDTH, add_sums
-from flambeau.compiler.kernels.attention_tiles import Facts, store_rows
+from flambeau.compiler.kernels.attention_tiles import store_rows
 from flambeau.compiler.kernels.attention_unit import Unit
 from flambeau.compiler.kernels.matmul_micro import store_part
-from flambeau.runtime.target import Target
 
 _TILES = ("key_panels key_turned value_panels query_panels query_steps gradient_panels gradient_steps weight_steps slope_steps slope_panel extents").split()
-UNIT_OFFSETS = [*OFFSETS, "tiles", "group", "block_sums", "staging", *_TILES]
 _LINES = 2  # of each tile at once: eight weights side by side
 
 
 class UnitBackward(Unit, Backward):
     """Writes the kernel."""
 
-    offsets: ClassVar[list[str]] = UNIT_OFFSETS
     holds_all: ClassVar[bool] = False
     stands_in: ClassVar[bool] = True
 
-    def write(self, symbol: str) -> str:
+    def write(self) -> None:
         c, facts = self.c, self.facts
         self.define_ways("copy_q", "copy_k", "copy_v", "copy_g", *(("pack_q", "pack_g") if self.is_noted else ()))
         self.define(lambda b: store_part(b, facts.element, facts.tile, "row"))
@@ -52,7 +49,6 @@ class UnitBackward(Unit, Backward):
         self.block_sums, self.query_sums = self.area("block_sums"), self.areas["query_sums"]
         c.for_(c.named("i64", "%begin"), c.named("i64", "%end"), self.part)
         self.release()
-        return c.kernel(symbol)
 
     def steps_at(self, name: str, number: Operand) -> Array:
         """Step `number` of an area of tiles."""
@@ -285,8 +281,3 @@ class UnitBackward(Unit, Backward):
         if facts.mask == "none":
             c.for_(0, plain, lambda p: panel(p, False))
         c.for_(plain, panels, lambda p: panel(p, True))
-
-
-def unit_backward_module(facts: Facts, symbol: str, target: Target) -> str:
-    """The whole module's text."""
-    return UnitBackward(facts, target).write(symbol)

@@ -9,27 +9,20 @@ once for the units that a thread does in a row, or once for each group where a h
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from flambeau.compiler.emit.code import Array, Operand
 from flambeau.compiler.emit.lanes import Lanes
-from flambeau.compiler.kernels.attention_forward import OFFSETS, Forward
+from flambeau.compiler.kernels.attention_forward import Forward
 from flambeau.compiler.kernels.attention_panels import BLOCK, WIDTH
-from flambeau.compiler.kernels.attention_tiles import Facts
 from flambeau.compiler.kernels.attention_unit import Unit
 from flambeau.compiler.kernels.matmul_micro import store_part
-from flambeau.runtime.target import Target
 
-UNIT_OFFSETS = [*OFFSETS, *"tiles group key_panels value_panels query_panels weight_panel block_sums staging extents".split()]
 _LINES = 4  # of weights at once: eight exponentials side by side
 
 
 class UnitForward(Unit, Forward):
     """Writes the kernel."""
 
-    offsets: ClassVar[list[str]] = UNIT_OFFSETS
-
-    def write(self, symbol: str) -> str:
+    def write(self) -> None:
         c, facts = self.c, self.facts
         self.define_ways("pack_q", "copy_q", "copy_k", "copy_v")
         self.define(lambda b: store_part(b, facts.element, facts.tile, "row"))
@@ -45,7 +38,6 @@ class UnitForward(Unit, Forward):
         begin, end, blocks = c.named("i64", "%begin"), c.named("i64", "%end"), c.word("blocks")
         c.for_(c.divide(begin, blocks), c.divide(end + blocks - 1, blocks), lambda head: self.head(head, begin, end))
         self.release()
-        return c.kernel(symbol)
 
     # -- keys ---------------------------------------------------------------------------------------------------------
     def head(self, head: Lanes, begin: Lanes, end: Lanes) -> None:
@@ -224,8 +216,3 @@ class UnitForward(Unit, Forward):
 
         c.for_(0, panels, panel)
         return total.get()
-
-
-def unit_forward_module(facts: Facts, symbol: str, target: Target) -> str:
-    """The whole module's text."""
-    return UnitForward(facts, target).write(symbol)
