@@ -15,16 +15,16 @@ Each result is summed in the order of the taps, each weight in the order of imag
 
 from __future__ import annotations
 
-from dataclasses import astuple
+from dataclasses import asdict
 from functools import partial
 
 from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Kernel, Scratch, Word
-from flambeau.compiler.kernels.convolution_depthwise_planes import VECTORS, Facts, Plane, emit_planes
-from flambeau.compiler.kernels.convolution_depthwise_weight import emit_weight
+from flambeau.compiler.kernels.convolution_depthwise_planes import VECTORS, Facts, Plane, planes_body
+from flambeau.compiler.kernels.convolution_depthwise_weight import weight_body
 from flambeau.compiler.kernels.convolution_patches import read_kind
-from flambeau.compiler.kernels.convolution_problem import Operand, Problem, numel
-from flambeau.compiler.kernels.description import Epilogue
+from flambeau.compiler.kernels.convolution_problem import Operand, Problem, numel, strides_of
+from flambeau.compiler.kernels.description import Epilogue, describe
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, round_up
 from flambeau.compiler.kernels.matmul_element import element_of
 from flambeau.symbols import maximum
@@ -82,18 +82,17 @@ def make_depthwise(graph: Graph, p: Problem, op: str, node_index: int, epilogue:
         spread = round_up(plane.pitch * p.y.shape[2] + width, width)
         scratch = plane_bytes + round_up(spread * size, 64)
         g_kind = read_kind(1, 1 if p.y.shape[3] == 1 else p.y.strides[3])
-        words: list[Word] = [
-            p.y.word, p.x.word, p.w.word, Scratch(scratch), scratch, plane_bytes, p.batch, multiplier, p.x.strides[0],
-            p.x.strides[1], p.y.strides[0], p.y.strides[1], p.w.strides[0], p.w.strides[2], p.w.strides[3],
-            p.w.shape[3],
-            p.y.shape[2], p.y.shape[3], p.y.strides[2], 1 if p.y.shape[3] == 1 else p.y.strides[3], spread, taps,
-            *astuple(plane), *shifts,
-        ]  # fmt: skip
+        words: dict[str, Word] = {
+            "g": p.y.word, "x": p.x.word, "out": p.w.word, "scratch": Scratch(scratch), "scratch_bytes": scratch, "spread_at": plane_bytes,
+            "batch": p.batch, "multiplier": multiplier, "x_batch": p.x.strides[0], "x_channel": p.x.strides[1], "g_batch": p.y.strides[0],
+            "g_channel": p.y.strides[1], "weight_channel": p.w.strides[0], "weight_y": p.w.strides[2], "weight_x": p.w.strides[3],
+            "taps_x": p.w.shape[3], "g_height": p.y.shape[2], "g_width": p.y.shape[3], "g_y": p.y.strides[2],
+            "g_x": 1 if p.y.shape[3] == 1 else p.y.strides[3], "spread": spread, "taps": taps, **asdict(plane),
+        }  # fmt: skip
         key = f"convolution:depthwise_weight:{facts.key()}:{g_kind}"
         return [
-            Kernel(
-                name=f"convolution_depthwise_weight_{element.name}", key=key,
-                emit=partial(emit_weight, facts, g_kind, key), words=words,
+            describe(
+                f"convolution_depthwise_weight_{element.name}", key, partial(weight_body, facts, g_kind), words, {"shifts": shifts},
                 reads=tuple(dict.fromkeys((p.y.root, p.x.root))), writes=(p.w.root,), units=p.y.shape[1],
                 bytes=elements * itemsize, operations=p.operations, nodes=(node_index,),
                 min_units_per_thread=maximum(1, (64 << 10) * p.y.shape[1] // maximum(1, elements * itemsize)),
@@ -104,24 +103,18 @@ def make_depthwise(graph: Graph, p: Problem, op: str, node_index: int, epilogue:
     units = out.shape[0] * out.shape[1]
     # A unit is a plane of the result. The gradient of an input plane sums over the `multiplier` planes made from it.
     planes = multiplier if gradient else 1
-    words = [
-        source.word, p.w.word, out.word, Scratch(scratch), scratch, plane_bytes,
-        plane_bytes + round_up(result * size, 64),
-        out.shape[1], planes, 1 if gradient else multiplier, *source.strides[:2], *out.strides, *out.shape[2:],
-        p.w.strides[0], p.w.strides[2], p.w.strides[3], *p.w.shape[2:], taps, *astuple(plane), 0,
-    ]  # fmt: skip
-    first_word = len(words)
-    key = f"convolution:depthwise:{facts.key()}"
-    if epilogue is not None:
-        words += epilogue.words
-        key += f":{epilogue.key}"
-    words[first_word - 1] = len(words)
-    words += shifts
+    words = {
+        "source": source.word, "weights": p.w.word, "out": out.word, "scratch": Scratch(scratch), "scratch_bytes": scratch, "result_at": plane_bytes,
+        "coefficients_at": plane_bytes + round_up(result * size, 64), "channels": out.shape[1], "planes": planes,
+        "per_source": 1 if gradient else multiplier, "source_batch": source.strides[0], "source_channel": source.strides[1],
+        **strides_of("out", out.strides), "out_height": out.shape[2], "out_width": out.shape[3], "weight_channel": p.w.strides[0],
+        "weight_y": p.w.strides[2], "weight_x": p.w.strides[3], "taps_y": p.w.shape[2], "taps_x": p.w.shape[3], "taps": taps, **asdict(plane),
+    }  # fmt: skip
+    words["shifts_at"] = len(words) + 1 + (0 if epilogue is None else len(epilogue.words))
     return [
-        Kernel(
-            name=f"convolution_depthwise_{element.name}", key=key,
-            emit=partial(emit_planes, facts, epilogue, first_word, key),
-            words=words, reads=tuple(dict.fromkeys((source.root, p.w.root))), writes=(out.root,), units=units,
+        describe(
+            f"convolution_depthwise_{element.name}", f"convolution:depthwise:{facts.key()}", partial(planes_body, facts, epilogue is not None), words,
+            rest=shifts, epilogue=epilogue, reads=tuple(dict.fromkeys((source.root, p.w.root))), writes=(out.root,), units=units,
             bytes=elements * itemsize, operations=p.operations, nodes=(node_index,),
             min_units_per_thread=maximum(1, (64 << 10) * units // maximum(1, elements * itemsize)),
         )

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
-from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder, module, vector
+from flambeau.compiler.emit.builder import Builder, vector
 from flambeau.compiler.kernels.convolution_patches import bit_mask, masked_read
-from flambeau.compiler.kernels.convolution_problem import load_words
-from flambeau.compiler.kernels.description import Epilogue
 from flambeau.compiler.kernels.matmul_element import Element
-from flambeau.runtime.target import Target
 
 VECTORS = 4  # results computed together: their four sums hide the latency of a multiply-add
 
@@ -40,9 +37,6 @@ class Plane:
         """Index of padded place (y, x)."""
         sub = (y % self.deal_y) * self.deal_x + x % self.deal_x
         return (sub * self.rows + y // self.deal_y) * self.pitch + x // self.deal_x
-
-
-PLANE = [f.name for f in fields(Plane)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,43 +127,11 @@ def fill_plane(b: Builder, facts: Facts, w: dict[str, str], source: str, target:
     b.loop(0, w["height"], 1, row)
 
 
-_PLANES_NAMES = [
-    "source",
-    "weights",
-    "out",
-    "scratch",
-    "scratch_bytes",
-    "result_at",
-    "coefficients_at",
-    "channels",
-    "planes",
-    "per_source",
-    "source_batch",
-    "source_channel",
-    "out_batch",
-    "out_channel",
-    "out_y",
-    "out_x",
-    "out_height",
-    "out_width",
-    "weight_channel",
-    "weight_y",
-    "weight_x",
-    "taps_y",
-    "taps_x",
-    "taps",
-]
-
-
-def emit_planes(facts: Facts, epilogue: Epilogue | None, first_word: int, key: str, target: Target) -> str:
+def planes_body(facts: Facts, has_epilogue: bool, b: Builder, w: dict[str, str]) -> None:
     """Forward and input gradient: a unit is one plane of the result."""
-    from flambeau.runtime.jit import symbol
-
-    b = Builder(target)
     element, width = facts.element, facts.width
     compute, size, memory = element.compute, element.compute_bytes, element.memory
     type_ = vector(compute, width)
-    w = load_words(b, "%args", 4, [*_PLANES_NAMES, *PLANE, "shifts_at"])
     shifts = b.gep("i64", "%args", w["shifts_at"])
     plane = b.gep("i8", w["scratch"], b.mul("%worker", w["scratch_bytes"]))
     result, coefficients = b.gep("i8", plane, w["result_at"]), b.gep("i8", plane, w["coefficients_at"])
@@ -239,16 +201,10 @@ def emit_planes(facts: Facts, epilogue: Epilogue | None, first_word: int, key: s
                 b.loop(0, w["out_width"], 1, single)
 
         b.loop(0, w["out_height"], 1, store_row)
-        if epilogue is not None:
+        if has_epilogue:
             b.call("void", "epilogue", [
                 ("ptr", "%args"), ("i64", n), ("i64", c), ("i64", b.add(c, 1)), ("i64", "0"),
                 ("i64", b.mul(w["out_height"], w["out_width"])),
             ], declare=False)  # fmt: skip
 
     b.loop("%begin", "%end", 1, unit)
-    functions = [b.function(KERNEL_HEADER.format(name=symbol(key)), "ret i64 0")]
-    declarations = set(b.declarations)
-    if epilogue is not None:
-        functions.append(epilogue.emit("epilogue", first_word, target))
-        declarations.update(epilogue.declarations(target))
-    return module(functions, declarations, target)

@@ -2,48 +2,17 @@
 
 from __future__ import annotations
 
-from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder, module, vector
-from flambeau.compiler.kernels.convolution_depthwise_planes import PLANE, Facts, clear, copy_row, fill_plane
-from flambeau.compiler.kernels.convolution_problem import load_words
-from flambeau.runtime.target import Target
+from flambeau.compiler.emit.builder import Builder, vector
+from flambeau.compiler.kernels.convolution_depthwise_planes import Facts, clear, copy_row, fill_plane
 
 _TAPS = 8  # weights computed together
-_WEIGHT_NAMES = [
-    "g",
-    "x",
-    "out",
-    "scratch",
-    "scratch_bytes",
-    "spread_at",
-    "batch",
-    "multiplier",
-    "x_batch",
-    "x_channel",
-    "g_batch",
-    "g_channel",
-    "weight_channel",
-    "weight_y",
-    "weight_x",
-    "taps_x",
-    "g_height",
-    "g_width",
-    "g_y",
-    "g_x",
-    "spread",
-    "taps",
-]
 
 
-def emit_weight(facts: Facts, g_kind: str, key: str, target: Target) -> str:
+def weight_body(facts: Facts, g_kind: str, b: Builder, w: dict[str, str]) -> None:
     """Weight gradient: a unit is one output channel, all its images in order."""
-    from flambeau.runtime.jit import symbol
-
-    b = Builder(target)
     element, width = facts.element, facts.width
     compute, size, memory = element.compute, element.compute_bytes, element.memory
     type_ = vector(compute, width)
-    w = load_words(b, "%args", 4, _WEIGHT_NAMES + PLANE)
-    shifts = b.gep("i64", "%args", len(_WEIGHT_NAMES) + len(PLANE))
     plane = b.gep("i8", w["scratch"], b.mul("%worker", w["scratch_bytes"]))
     spread = b.gep("i8", plane, w["spread_at"])
     b.allocas.append(f"  %lanes = alloca [{width} x {compute}], align 64")
@@ -56,7 +25,7 @@ def emit_weight(facts: Facts, g_kind: str, key: str, target: Target) -> str:
 
         def tap_group(t: str) -> None:
             # Taps beyond the last repeat the last; their sums are not stored.
-            places = [b.gep(compute, plane, b.load("i64", b.gep("i64", shifts, b.min(b.add(t, i), last_tap)), 8)) for i in range(_TAPS)]
+            places = [b.gep(compute, plane, b.load("i64", b.gep("i64", w["shifts"], b.min(b.add(t, i), last_tap)), 8)) for i in range(_TAPS)]
 
             def image(n: str, *sums: str) -> list[str]:
                 fill_plane(b, facts, w, b.gep(memory, w["x"], b.add(b.mul(n, w["x_batch"]), b.mul(c, w["x_channel"]))), plane)
@@ -99,5 +68,3 @@ def emit_weight(facts: Facts, g_kind: str, key: str, target: Target) -> str:
         b.loop(0, w["taps"], _TAPS, tap_group)
 
     b.loop("%begin", "%end", 1, unit)
-    text = b.function(KERNEL_HEADER.format(name=symbol(key)), "ret i64 0")
-    return module([text], b.declarations, target)

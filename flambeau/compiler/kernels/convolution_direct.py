@@ -26,7 +26,7 @@ from functools import partial
 
 from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Address, Kernel, Scratch, Word
-from flambeau.compiler.kernels.convolution_direct_kernel import NAMES, Facts, emit
+from flambeau.compiler.kernels.convolution_direct_kernel import Facts, body, helpers
 from flambeau.compiler.kernels.convolution_patches import Geometry, read_kind
 from flambeau.compiler.kernels.convolution_planes import (
     PHASE,
@@ -38,7 +38,7 @@ from flambeau.compiler.kernels.convolution_planes import (
 )
 from flambeau.compiler.kernels.convolution_problem import COMPUTE_DTYPE, Problem, numel, temporary
 from flambeau.compiler.kernels.convolution_weights import pack_weights
-from flambeau.compiler.kernels.description import Epilogue
+from flambeau.compiler.kernels.description import Epilogue, describe
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, round_up
 from flambeau.compiler.kernels.matmul_element import Element, Tile, element_of
 from flambeau.dtypes import BY_NAME
@@ -140,8 +140,6 @@ def make_direct_convolution(
         tile_pixels = columns if columns == tile.rows // 2 else min(tile.rows, round_up(balanced(columns, tile.rows), 2))
 
     sub_rows = block_rows + reach_y
-    first_word = len(NAMES) + len(phases) * len(PHASE)
-    first_shift = first_word + (0 if epilogue is None else len(epilogue.words))
     block_k = _BLOCK_K_IN_PLACE if facts.in_place else _BLOCK_K
     all_shifts: list[int] = []
     blocked: list[Phase] = []
@@ -152,7 +150,7 @@ def make_direct_convolution(
     for g, (y, x) in zip(phases, sides, strict=True):
         blocked.append(
             Phase(
-                g.taps_y, g.taps_x, g.base_y, g.tap_y, first_shift + len(all_shifts),
+                g.taps_y, g.taps_x, g.base_y, g.tap_y, len(all_shifts),
                 y.before, x.before, g.step_y, g.step_x, reach_y, sub_rows,
                 pitch, plane,
                 g.source_height, g.source_width, g.stride_channel, g.stride_y, g.stride_x, g.pixels // max(1, g.width),
@@ -169,26 +167,23 @@ def make_direct_convolution(
     sums_bytes = round_up((images * area + tile.rows + tile.width) * tile.columns * size, 64)
     table_bytes = round_up(max(q.channel_block * q.taps_y * q.taps_x for q in blocked) * 8, 64)
     scratch = planes_bytes + sums_bytes + table_bytes
-    words: list[Word] = [
-        source.word, Address(packed), out.word, Scratch(scratch), p.batch, images, p.groups, blocks_y, blocks_x, splits,
-        split_panels * tile.columns, len(phases), rows, channels, source.strides[0], channels * source.strides[1],
-        weights_offset, out.strides[0], rows * out.strides[1], out.strides[1], scratch, planes_bytes,
-        planes_bytes + sums_bytes, block_rows, columns, tile_pixels, scale_y, scale_x, out_height, out_width,
-    ]  # fmt: skip
-    for q in blocked:
-        words += astuple(q)
-    key = f"convolution:direct:{facts.key()}"
-    if epilogue is not None:
-        words += epilogue.words
-        key += f":{epilogue.key}"
-    words += all_shifts
+    words: dict[str, Word] = {
+        "source": source.word, "weights": Address(packed), "out": out.word, "scratch": Scratch(scratch), "batch": p.batch, "images": images,
+        "groups": p.groups, "blocks_y": blocks_y, "blocks_x": blocks_x, "splits": splits, "split_rows": split_panels * tile.columns,
+        "phases": len(phases), "rows": rows, "channels": channels, "source_batch": source.strides[0], "source_group": channels * source.strides[1],
+        "weights_group": weights_offset, "out_batch": out.strides[0], "out_group": rows * out.strides[1], "out_row": out.strides[1],
+        "scratch_bytes": scratch, "sums_at": planes_bytes, "table_at": planes_bytes + sums_bytes, "block_rows": block_rows, "block_columns": columns,
+        "tile_pixels": tile_pixels, "scale_y": scale_y, "scale_x": scale_x, "out_height": out_height, "out_width": out_width,
+    }  # fmt: skip
+    first_shift = len(words) + len(blocked) * len(PHASE) + (0 if epilogue is None else len(epilogue.words))
+    table = [word for q in blocked for word in astuple(replace(q, shifts_at=first_shift + q.shifts_at))]
     units = blocks * splits
     name = "convolution_input_gradient" if gradient else "convolution"
     return [
         pack_weights(p, gradient, element, tile.columns, bare, packed, weights_offset, node_index, by_rows=True),
-        Kernel(
-            name=f"{name}_{element.name}", key=key, emit=partial(emit, facts, epilogue, first_word, key), words=words,
-            reads=(source.root, packed), writes=(out.root,), units=units,
+        describe(
+            f"{name}_{element.name}", f"convolution:direct:{facts.key()}", partial(body, facts, epilogue is not None), words, {"table": table},
+            all_shifts, helpers(facts), epilogue=epilogue, reads=(source.root, packed), writes=(out.root,), units=units,
             bytes=(numel(p.x) + numel(p.w) + numel(p.y)) * p.dtype.itemsize, operations=p.operations,
             nodes=(node_index,),
             min_units_per_thread=maximum(1, 2_000_000 * units // maximum(1, p.operations)),  # about 20 microseconds

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder, vector
+from flambeau.compiler.emit.builder import Builder, vector
 from flambeau.compiler.emit.transpose import transpose_vectors
 from flambeau.compiler.kernels.convolution_patches import bit_mask
 from flambeau.compiler.kernels.convolution_planes import (
@@ -16,19 +16,10 @@ from flambeau.compiler.kernels.convolution_planes import (
     tap_rows,
     write_table,
 )
-from flambeau.compiler.kernels.convolution_problem import call_epilogue, decode_unit, load_words
-from flambeau.compiler.kernels.description import Epilogue, module_of
+from flambeau.compiler.kernels.convolution_problem import call_epilogue, decode_unit, load_record
+from flambeau.compiler.kernels.description import Writer
 from flambeau.compiler.kernels.matmul_element import Element, Tile
 from flambeau.compiler.tile.contract import Operands, contract
-from flambeau.runtime.target import Target
-
-_POINTERS = ("source", "weights", "out", "scratch")
-NAMES = (
-    *_POINTERS, "batch", "images", "groups", "blocks_y", "blocks_x", "splits", "split_rows", "phases", "rows",
-    "channels", "source_batch",
-    "source_group", "weights_group", "out_batch", "out_group", "out_row", "scratch_bytes", "sums_at", "table_at",
-    "block_rows", "block_columns", "tile_pixels", "scale_y", "scale_x", "out_height", "out_width",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,19 +44,14 @@ class Facts:
         return f"{self.element.name}:{self.tile.key}:{self.vector_bits}:{self.kind}:{store}:{self.phases}{read}"
 
 
-def emit(facts: Facts, epilogue: Epilogue | None, first_word: int, key: str, target: Target) -> str:
-    from flambeau.runtime.jit import symbol
-
+def helpers(facts: Facts) -> list[Writer]:
     # Half a tile too: 7 pixels are the rows of many last stages.
     heights = tuple(sorted({*range(2, facts.tile.rows + 1, 2), facts.tile.rows // 2}, reverse=True))
-    writers: list[Callable[[Builder], str]] = [
-        partial(_micro_kernel, facts, height, vectors) for height in heights for vectors in range(facts.tile.vectors, 0, -1)
-    ]  # fmt: skip
+    writers: list[Writer] = [partial(_micro_kernel, facts, height, vectors) for height in heights for vectors in range(facts.tile.vectors, 0, -1)]
     writers.append(partial(_pixels, facts.tile, heights))
     if not facts.in_place:
         writers.append(lambda b: copy_planes(b, facts.element, facts.tile.width, facts.kind))
-    writers += [partial(_store_sums, facts), partial(_driver, facts, epilogue is not None, symbol(key))]
-    return module_of(writers, target, (), epilogue, first_word)
+    return [*writers, partial(_store_sums, facts)]
 
 
 _MICRO = "i64 %k, ptr noalias %table, ptr noalias %pixels, ptr noalias %weights, ptr noalias %sums, i1 %add, i64 %count"
@@ -220,10 +206,9 @@ def _store_sums(facts: Facts, b: Builder) -> str:
     )
 
 
-def _driver(facts: Facts, has_epilogue: bool, symbol: str, b: Builder) -> str:
+def body(facts: Facts, has_epilogue: bool, b: Builder, w: dict[str, str]) -> None:
     element, tile = facts.element, facts.tile
     memory, compute = element.memory, element.compute
-    w = load_words(b, "%args", len(_POINTERS), NAMES)
     planes = b.gep("i8", w["scratch"], b.mul("%worker", w["scratch_bytes"]))
     sums, table = b.gep("i8", planes, w["sums_at"]), b.gep("i8", planes, w["table_at"])
 
@@ -243,8 +228,8 @@ def _driver(facts: Facts, has_epilogue: bool, symbol: str, b: Builder) -> str:
         weights = b.gep(compute, w["weights"], b.mul(g, w["weights_group"]))
 
         def phase(f: str) -> None:
-            at = b.gep("i64", "%args", b.add(len(NAMES), b.mul(f, len(PHASE))))
-            q = load_words(b, at, 0, PHASE)
+            at = b.gep("i64", w["table"], b.mul(f, len(PHASE)))
+            q = load_record(b, at, PHASE)
             rows = b.sub(b.min(b.add(y0, w["block_rows"]), q["height"]), y0)
             columns = b.sub(b.min(b.add(x0, w["block_columns"]), q["width"]), x0)
             any_pixels = b.op(f"and i1 {b.op(f'icmp sgt i64 {rows}, 0')}, {b.op(f'icmp sgt i64 {columns}, 0')}")
@@ -359,4 +344,3 @@ def _driver(facts: Facts, has_epilogue: bool, symbol: str, b: Builder) -> str:
             call_epilogue(b, n0, images, (b.add(row, o_low), b.add(row, o_high)), (first, after))
 
     b.loop("%begin", "%end", 1, unit)
-    return b.function(KERNEL_HEADER.format(name=symbol), "ret i64 0")

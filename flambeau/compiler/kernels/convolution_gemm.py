@@ -13,11 +13,10 @@ The order of additions into a pixel depends on the channel block only, which dep
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder
+from flambeau.compiler.emit.builder import Builder
 from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Address, Kernel, Scratch, Word
 from flambeau.compiler.kernels.convolution_patches import (
@@ -30,15 +29,14 @@ from flambeau.compiler.kernels.convolution_patches import (
     word_of,
 )
 from flambeau.compiler.kernels.convolution_planes import balanced
-from flambeau.compiler.kernels.convolution_problem import COMPUTE_DTYPE, Problem, load_words, numel, temporary
+from flambeau.compiler.kernels.convolution_problem import COMPUTE_DTYPE, Problem, numel, temporary
 from flambeau.compiler.kernels.convolution_weights import pack_weights
-from flambeau.compiler.kernels.description import Epilogue, module_of
+from flambeau.compiler.kernels.description import Epilogue, Writer, describe
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, round_up
 from flambeau.compiler.kernels.matmul_element import Element, Tile, element_of
 from flambeau.compiler.kernels.matmul_micro import micro_kernel, micro_name, store_part
 from flambeau.compiler.kernels.matmul_packed import tile_dispatch
 from flambeau.dtypes import BY_NAME
-from flambeau.runtime.target import Target
 from flambeau.symbols import maximum
 
 # Rows of P that a panel of pixels has, and one accumulator sums: more are less exact than PyTorch's sums
@@ -55,14 +53,6 @@ def convolution_tile(element: Element, vector_bits: int, registers: int) -> Tile
     just enough to hide a latency of 4 cycles at two multiply-adds a cycle.
     """
     return Tile(8 if registers >= 32 else 4, 3, max(1, vector_bits // (8 * element.compute_bytes)))
-
-
-_POINTERS = ("source", "weights", "out", "scratch")
-_NAMES = (
-    *_POINTERS, "groups", "blocks", "phases", "rows", "channels", "source_batch", "source_group", "weights_group",
-    "out_batch",
-    "out_group", "out_row", "scratch_bytes", "tile_offset", "tile_row", "epilogue_block", "epilogue_columns",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,61 +153,48 @@ def make_gemm_convolution(
     patches = round_up(deepest * round_up(widest, tile.columns) * element.compute_bytes + slack, 64)
     scratch = patches + (0 if direct else round_up(len(blocked) * rows * widest * element.memory_bytes, 64))
 
-    words: list[Word] = [
-        source.word, Address(packed), out.word, Scratch(scratch),
-        p.groups, blocks, len(blocked), rows, channels, source.strides[0], channels * source.strides[1], weights_group,
-        out.strides[0], rows * out.strides[1], out.strides[1], scratch, patches, widest, epilogue_block,
-        out_height * out_width,
-    ]  # fmt: skip
-    for g in blocked:
-        words += g.words()
-    first_word = len(words)
-    if epilogue is not None:
-        words += epilogue.words
+    words: dict[str, Word] = {
+        "source": source.word, "weights": Address(packed), "out": out.word, "scratch": Scratch(scratch), "groups": p.groups, "blocks": blocks,
+        "phases": len(blocked), "rows": rows, "channels": channels, "source_batch": source.strides[0], "source_group": channels * source.strides[1],
+        "weights_group": weights_group, "out_batch": out.strides[0], "out_group": rows * out.strides[1], "out_row": out.strides[1],
+        "scratch_bytes": scratch, "tile_offset": patches, "tile_row": widest, "epilogue_block": epilogue_block,
+        "epilogue_columns": out_height * out_width,
+    }  # fmt: skip
     name = "convolution_input_gradient" if gradient else "convolution"
-    key = f"convolution:gemm:{facts.key()}:{'' if epilogue is None else epilogue.key}"
     itemsize = p.dtype.itemsize
     elements = sum(numel(o) for o in (p.x, p.w, p.y))
     units = p.batch * p.groups * blocks
     return [
         pack_weights(p, gradient, element, tile.rows, blocked, packed, weights_group, node_index),
-        Kernel(
-            name=f"{name}_{element.name}", key=key, emit=partial(_emit, facts, epilogue, first_word, key), words=words,
-            reads=(source.root, packed), writes=(out.root,), units=units, bytes=elements * itemsize,
+        describe(
+            f"{name}_{element.name}", f"convolution:gemm:{facts.key()}", partial(_body, facts, epilogue is not None), words,
+            {"geometries": [word for g in blocked for word in g.words()]}, helpers=_helpers(facts), epilogue=epilogue, reads=(source.root, packed),
+            writes=(out.root,), units=units, bytes=elements * itemsize,
             operations=p.operations, nodes=(node_index,),
             min_units_per_thread=maximum(1, 2_000_000 * units // maximum(1, p.operations)),  # about 20 microseconds
         ),
     ]  # fmt: skip
 
 
-def _emit(facts: Facts, epilogue: Epilogue | None, first_word: int, key: str, target: Target) -> str:
-    from flambeau.runtime.jit import symbol
-
-    return gemm_module(facts, epilogue, first_word, symbol(key), target)
-
-
-def gemm_module(facts: Facts, epilogue: Epilogue | None, first_word: int, symbol: str, target: Target) -> str:
+def _helpers(facts: Facts) -> list[Writer]:
     element, tile = facts.element, facts.tile
     widths = tuple(range(tile.vectors, 0, -1))
-    writers: list[Callable[[Builder], str]] = [partial(_micro, element, tile, height, vectors) for height in tile.heights for vectors in widths]
-    writers += [
+    return [
+        *[partial(_micro, element, tile, height, vectors) for height in tile.heights for vectors in widths],
         lambda b: tile_dispatch(b, element, tile, tile.heights, widths, micro_name),
         lambda b: store_part(b, element, tile, "column"),
         lambda b: pack_patches(b, element, tile.width, tile.columns, facts.kind),
-        lambda b: _driver(b, facts, epilogue is not None, symbol),
-    ]  # fmt: skip
-    return module_of(writers, target, (), epilogue, first_word)
+    ]
 
 
 def _micro(element: Element, tile: Tile, height: int, vectors: int, b: Builder) -> str:
     return micro_kernel(b, element, tile, height, vectors, packed=True, name=micro_name(height, vectors))
 
 
-def _driver(b: Builder, facts: Facts, has_epilogue: bool, symbol: str) -> str:
+def _body(facts: Facts, has_epilogue: bool, b: Builder, w: dict[str, str]) -> None:
     element, tile = facts.element, facts.tile
     memory, compute = element.memory, element.compute
-    w = load_words(b, "%args", len(_POINTERS), _NAMES)
-    geometries = b.gep("i64", "%args", len(_NAMES))
+    geometries = w["geometries"]
     patches = b.gep("i8", w["scratch"], b.mul("%worker", w["scratch_bytes"]))
     tiles = b.gep("i8", patches, w["tile_offset"])
     phase_tiles = b.mul(w["rows"], w["tile_row"])
@@ -297,7 +274,6 @@ def _driver(b: Builder, facts: Facts, has_epilogue: bool, symbol: str) -> str:
             ], declare=False)  # fmt: skip
 
     b.loop("%begin", "%end", 1, unit)
-    return b.function(KERNEL_HEADER.format(name=symbol), "ret i64 0")
 
 
 def _scatter(

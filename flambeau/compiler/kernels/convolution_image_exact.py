@@ -9,8 +9,7 @@ from typing import Final
 from flambeau.compiler.emit.builder import Builder
 from flambeau.compiler.kernel import Function
 from flambeau.compiler.kernels.convolution_patches import bit_mask
-from flambeau.compiler.kernels.convolution_problem import load_words
-from flambeau.compiler.kernels.description import native
+from flambeau.compiler.kernels.description import Layout, load_words, native
 from flambeau.compiler.kernels.matmul_element import element_of
 from flambeau.compiler.kernels.matmul_parts_pack import STEP_BYTES
 from flambeau.compiler.kernels.matmul_tile_pack import LANES
@@ -20,26 +19,17 @@ from flambeau.dtypes import float32
 
 WIDTH: Final = 16
 _EXACT_OUTPUTS: Final = 8  # output channels that use a vector of images in multiply-adds
-FUNCTIONS: Final = ("tiles_parts", "exact", "tiles_halves")
-POINTERS: Final = ("steps", "weights", "source", "kernel", "out", "scratch", *FUNCTIONS)
-NAMES: Final = (
-    *POINTERS, "groups", "panels", "splits", "pixel_blocks", "pixels", "width", "batch", "image_blocks", "channel_blocks", "block_channels",
-    "panel_steps", "chunks", "notes_at", "elements", "panel_bytes", "panels_at", "rows", "channels", "taps_y", "taps_x", "source_height",
-    "source_width", "up_y", "up_x", "base_y", "base_x", "tap_y", "tap_x", "down_y", "down_x", "source_batch", "source_channel", "out_batch",
-    "out_row", "kernel_group", "kernel_row", "kernel_channel", "kernel_y", "kernel_x", "scratch_bytes", "sums_at", "table_at",
-)  # fmt: skip
 ENTRY: Final = 24  # bytes of a tap in a list: offset of its weights and of its pixel in bytes; of its weight in elements, and pixel
 
 
-def exact_function() -> Function:
-    key = "convolution:images:exact"
-    return native(key, _exact)
+def exact_function(form: str, layout: Layout) -> Function:
+    return native(f"convolution:images:exact:{form}", partial(_exact, layout))
 
 
-def _exact(name: str, b: Builder) -> str:
+def _exact(layout: Layout, name: str, b: Builder) -> str:
     """Text of `name(args, table, counts, group, image, images, output, outputs, pixels, sums)`: a panel's sums by multiply-adds. The
     lanes of a vector are images; sums of 32 channels are added up."""
-    w = load_words(b, "%args", len(POINTERS), NAMES)
+    w = load_words(b, layout)
     floats = f"<{WIDTH} x float>"
     zeros = [(floats, "zeroinitializer")] * _EXACT_OUTPUTS
     offsets = b.strided_lanes(WIDTH, w["source_batch"])

@@ -20,12 +20,12 @@ Pixels lie next to each other in the source, all rows of an image in one piece (
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder
+from flambeau.compiler.emit.builder import Builder
 from flambeau.compiler.emit.transpose import transpose_vectors
 from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Address, Kernel, Word
@@ -42,9 +42,9 @@ from flambeau.compiler.kernels.convolution_judgement import (
     without_few,
 )  # fmt: skip
 from flambeau.compiler.kernels.convolution_patches import bit_mask
-from flambeau.compiler.kernels.convolution_problem import Operand, load_words, temporary
+from flambeau.compiler.kernels.convolution_problem import Operand, temporary
 from flambeau.compiler.kernels.convolution_tile_pack import HEADER
-from flambeau.compiler.kernels.description import module_of
+from flambeau.compiler.kernels.description import Body, Writer, describe
 from flambeau.compiler.kernels.float_halves import halves_pairs, power, together
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, round_up
 from flambeau.compiler.kernels.matmul_halves_pack import HALF_BYTES
@@ -52,7 +52,6 @@ from flambeau.compiler.kernels.matmul_halves_pack import STEP_BYTES as HALVES_ST
 from flambeau.compiler.kernels.matmul_parts_pack import PART_BYTES, STEP_BYTES
 from flambeau.compiler.kernels.matmul_tile_pack import LANES
 from flambeau.dtypes import uint8
-from flambeau.runtime.target import Target
 from flambeau.symbols import maximum
 
 NOTE_BYTES: Final = 32
@@ -60,11 +59,6 @@ _WIDTH: Final = 16
 _CHUNK: Final = 128  # pixels of a unit
 _AHEAD: Final = 1024  # elements from what is looked at to what is fetched
 _TYPE: Final = f"<{_WIDTH} x float>"
-_NAMES: Final = (
-    "source", "packed", "lanes", "depth", "panels", "blocks", "chunks", "chunk", "pixels", "lane_stride", "depth_stride",
-    "group_stride", "panel_steps", "notes_at", "elements", "lanes_inside", "runs", "ahead",
-)  # fmt: skip
-_PARTNER: Final = ("partner", "partner_at", "partner_count", "partner_elements")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +75,7 @@ class Steps:
     form: str
     elements: int  # of a group
     groups: int
-    words: list[Word]
+    words: dict[str, Word]
     root: int
     node: int
 
@@ -104,8 +98,8 @@ class Partner:
     count: int  # of notes or headers of a group
     elements: int
 
-    def words(self) -> list[Word]:
-        return [Address(self.value), self.at, self.count, self.elements]
+    def words(self) -> dict[str, Word]:
+        return {"partner": Address(self.value), "partner_at": self.at, "partner_count": self.count, "partner_elements": self.elements}
 
 
 def is_flat(o: Operand) -> bool:
@@ -132,37 +126,41 @@ def lay_out_steps(
     lanes_inside = lanes[1] <= depth[1]  # which of them lie nearer to each other, and whether as closely as pixels
     runs = chunks == 1 and (lanes if lanes_inside else depth)[1] == pixels
     elements = lanes[0] * depth[0] * pixels
-    words: list[Word] = [
-        source.word, Address(value), lanes[0], depth[0], panels, blocks, chunks, chunk, pixels, lanes[1], depth[1], group_stride,
-        round_up(pixels, _WIDTH), notes_at, elements, int(lanes_inside), int(runs),
-        _AHEAD if runs else max(1, _AHEAD // chunk) * min(lanes[1], depth[1]),
-    ]  # fmt: skip
+    words: dict[str, Word] = {
+        "source": source.word, "packed": Address(value), "lanes": lanes[0], "depth": depth[0], "panels": panels, "blocks": blocks, "chunks": chunks,
+        "chunk": chunk, "pixels": pixels, "lane_stride": lanes[1], "depth_stride": depth[1], "group_stride": group_stride,
+        "panel_steps": round_up(pixels, _WIDTH), "notes_at": notes_at, "elements": elements, "lanes_inside": int(lanes_inside), "runs": int(runs),
+        "ahead": _AHEAD if runs else max(1, _AHEAD // chunk) * min(lanes[1], depth[1]),
+    }  # fmt: skip
     return Steps(value, panels, blocks, round_up(pixels, _WIDTH), chunks, notes_at, form, elements, groups, words, source.root, node)
 
 
 def look_kernels(steps: Steps) -> list[Kernel]:
     """The kernels that look at an operand before it is packed in halves: what there is, and, rarely, what is far from the greatest."""
     return [] if steps.form == "parts" else [
-        _kernel_of(steps, name, f"convolution:steps:{name}", partial(_emit_look, name == "count"), [look_function()], ()) for name in ("look", "count")
+        _kernel_of(steps, name, f"convolution:steps:{name}", partial(_look, name == "count"), {"look": look_function()}, ()) for name in ("look", "count")
     ]  # fmt: skip
 
 
 def pack_kernel(steps: Steps, left: bool, neighbours: bool, partner: Partner) -> Kernel:
     """The kernel that packs an operand."""
     key = f"convolution:steps:{'left' if left else 'right'}{':neighbours' * neighbours}:{steps.form}"
+    chunk = partial(_chunk, left, neighbours)
     if steps.form == "parts":
-        return _kernel_of(steps, "steps", key, partial(_emit, left, neighbours, ""), [], ())
-    key += f":{partner.kind}"
-    return _kernel_of(steps, "steps", key, partial(_emit, left, neighbours, partner.kind), partner.words(), (partner.value,))
+        return _kernel_of(steps, "steps", key, partial(_pack, ""), {}, (), [partial(chunk, "parts")])
+    helpers = [partial(chunk, form) for form in ("parts", "halves")]
+    return _kernel_of(steps, "steps", f"{key}:{partner.kind}", partial(_pack, partner.kind), partner.words(), (partner.value,), helpers)
 
 
-def _kernel_of(steps: Steps, name: str, key: str, emit: Callable[[str], str], words: list[Word], reads: tuple[int, ...]) -> Kernel:
+def _kernel_of(
+    steps: Steps, name: str, key: str, write: Body, words: dict[str, Word], reads: tuple[int, ...], helpers: Sequence[Writer] = ()
+) -> Kernel:  # fmt: skip
     units = steps.groups * steps.notes
     elements = steps.groups * steps.elements
     looks = name != "steps"
     own = (steps.value,) if steps.form == "halves" and name != "look" else ()
-    return Kernel(
-        name=f"convolution_{name}_float32", key=key, emit=partial(emit, key), words=[*steps.words, *words],
+    return describe(
+        f"convolution_{name}_float32", key, write, steps.words | words, helpers=helpers,
         reads=tuple(dict.fromkeys((steps.root, *own, *reads))), writes=(steps.value,),
         units=units, bytes=4 * elements * (name != "count") + (0 if looks else steps.notes_at), nodes=(steps.node,),
         min_units_per_thread=maximum(1, (1 << 16 + looks) * units // maximum(1, elements)),
@@ -205,12 +203,6 @@ def whole_note(b: Builder, packed: str, at: str, first: str, count: str) -> list
     return b.loop(0, count, 1, include, [("i32", "1000"), *[("i32", "0")] * 4])
 
 
-def _emit_look(counts: bool, key: str, target: Target) -> str:
-    from flambeau.runtime.jit import symbol
-
-    return module_of([partial(_look_kernel, counts, symbol(key))], target)
-
-
 class _Unit:
     """What a unit of a kernel is: a chunk of pixels of 32 lanes and 32 of depth."""
 
@@ -229,9 +221,7 @@ class _Unit:
         self.notes = b.mul(b.mul(w["panels"], w["blocks"]), w["chunks"])  # of a group
 
 
-def _look_kernel(counts: bool, name: str, b: Builder) -> str:
-    w = load_words(b, "%args", 2, _NAMES)
-    look = b.load("ptr", b.gep("i64", "%args", len(_NAMES)), 8)
+def _look(counts: bool, b: Builder, w: dict[str, str]) -> None:
     b.allocas.append(f"  %notes = alloca [{NOTES} x i8], align 64")
     runs = b.op(f"icmp ne i64 {w['runs']}, 0")
     inside = b.op(f"icmp ne i64 {w['lanes_inside']}, 0")
@@ -250,7 +240,7 @@ def _look_kernel(counts: bool, name: str, b: Builder) -> str:
                 )
             )
             length = b.op(f"select i1 {runs}, i64 {b.mul(inner, v.pixels)}, i64 {v.pixels}")
-            b.call_address(look, [
+            b.call_address(w["look"], [
                 ("ptr", v.source), ("i64", outer), ("i64", outer_stride), ("i64", b.op(f"select i1 {runs}, i64 1, i64 {inner}")),
                 ("i64", inner_stride), ("i64", length), ("i64", w["ahead"]), ("ptr", "%notes"),
             ])  # fmt: skip
@@ -272,21 +262,9 @@ def _look_kernel(counts: bool, name: str, b: Builder) -> str:
         b.when(b.op(f"and i1 {beyond}, {b.op(f'icmp slt i32 {own[0]}, {limit}')}"), far)
 
     b.loop("%begin", "%end", 1, unit)
-    return b.function(KERNEL_HEADER.format(name=name), "ret i64 0")
 
 
-def _emit(left: bool, neighbours: bool, partner: str, key: str, target: Target) -> str:
-    from flambeau.runtime.jit import symbol
-
-    forms = ("parts", "halves") if partner else ("parts",)
-    return module_of([*(partial(_chunk, left, neighbours, form) for form in forms), partial(_kernel, partner, symbol(key))], target)
-
-
-def _kernel(partner: str, name: str, b: Builder) -> str:
-    w = load_words(b, "%args", 2, _NAMES)
-    if partner:
-        w |= load_words(b, b.gep("i64", "%args", len(_NAMES)), 1, _PARTNER)
-
+def _pack(partner: str, b: Builder, w: dict[str, str]) -> None:
     def unit(u: str) -> None:
         v = _Unit(b, w, u)
         step = b.add(b.mul(v.at, w["panel_steps"]), v.first)
@@ -306,7 +284,6 @@ def _kernel(partner: str, name: str, b: Builder) -> str:
         b.when(b.op(f"xor i1 {fit}, true"), lambda: pack("parts", ("ptr", v.note)))
 
     b.loop("%begin", "%end", 1, unit)
-    return b.function(KERNEL_HEADER.format(name=name), "ret i64 0")
 
 
 def _chunk(left: bool, neighbours: bool, form: str, b: Builder) -> str:

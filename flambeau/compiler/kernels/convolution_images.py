@@ -20,13 +20,13 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder
+from flambeau.compiler.emit.builder import Builder
 from flambeau.compiler.emit.transpose import transpose_vectors
 from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Address, Function, Kernel, Scratch, Word
 from flambeau.compiler.kernels.bfloat_parts import are_safe
 from flambeau.compiler.kernels.convolution_image_again import weights_again
-from flambeau.compiler.kernels.convolution_image_exact import ENTRY, NAMES, POINTERS, WIDTH, exact_function
+from flambeau.compiler.kernels.convolution_image_exact import ENTRY, WIDTH, exact_function
 from flambeau.compiler.kernels.convolution_image_pack import (
     Partner,
     halves_do,
@@ -39,11 +39,11 @@ from flambeau.compiler.kernels.convolution_image_pack import (
     whole_note,
 )  # fmt: skip
 from flambeau.compiler.kernels.convolution_patches import bit_mask
-from flambeau.compiler.kernels.convolution_problem import Problem, call_epilogue, load_words, numel, temporary
+from flambeau.compiler.kernels.convolution_problem import Problem, call_epilogue, numel, temporary
 from flambeau.compiler.kernels.convolution_step_products import STEP_BYTES_OF, add_halves, add_sums, micro_function, multiply_step
 from flambeau.compiler.kernels.convolution_tile_pack import HEADER
 from flambeau.compiler.kernels.convolution_tile_weights import pack_tile_weights
-from flambeau.compiler.kernels.description import Epilogue, module_of
+from flambeau.compiler.kernels.description import Epilogue, add_reader, describe
 from flambeau.compiler.kernels.float_halves import together
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, round_up
 from flambeau.compiler.kernels.matmul_element import element_of
@@ -52,7 +52,6 @@ from flambeau.compiler.kernels.matmul_parts_pack import STEP_BYTES
 from flambeau.compiler.kernels.matmul_tile_pack import LANES
 from flambeau.compiler.kernels.matmul_tiles import SUMS_BYTES, configuration
 from flambeau.dtypes import uint8
-from flambeau.runtime.target import Target
 from flambeau.symbols import maximum
 
 _PIXELS: Final = 16  # of a unit: a cache line of each image's channel
@@ -116,25 +115,27 @@ def make_image_convolution(
     (up_y, base_y, tap_y, down_y), (up_x, base_x, tap_x, down_x) = axes
     out_stride, in_stride, kernel_y, kernel_x = p.w.strides
     row, channel = (in_stride, out_stride) if gradient else (out_stride, in_stride)
-    words: list[Word] = [
-        Address(steps.value), Address(packed), source.word, p.w.word, out.word, Scratch(scratch), _micro("parts"), exact_function(),
-        _micro("halves") if form == "halves" else 0, p.groups, panels, splits, pixel_blocks, pixels, out.shape[3], p.batch, steps.panels,
-        steps.blocks, block_channels, steps.steps, steps.chunks, steps.notes_at, steps.elements, panel_bytes, panels_at, rows, channels,
-        p.w.shape[2], p.w.shape[3], *source.shape[2:],
-        up_y, up_x, base_y, base_x, tap_y, tap_x, down_y, down_x, source.strides[0], source.strides[1], out.strides[0], out.strides[1],
-        p.group_outputs * out_stride, row, channel, kernel_y, kernel_x, scratch, sums_at, table_at,
-    ]  # fmt: skip
-    key = f"convolution:images:float32:{form}"
-    if epilogue is not None:
-        words += epilogue.words
-        key += f":{epilogue.key}"
+    words: dict[str, Word] = {
+        "steps": Address(steps.value), "weights": Address(packed), "source": source.word, "kernel": p.w.word, "out": out.word,
+        "scratch": Scratch(scratch), **{f"tiles_{name}": _micro(name) for name in dict.fromkeys(("parts", form))}, "groups": p.groups,
+        "panels": panels, "splits": splits, "pixel_blocks": pixel_blocks, "pixels": pixels, "width": out.shape[3], "batch": p.batch,
+        "image_blocks": steps.panels, "channel_blocks": steps.blocks, "block_channels": block_channels, "panel_steps": steps.steps,
+        "chunks": steps.chunks, "notes_at": steps.notes_at, "elements": steps.elements, "panel_bytes": panel_bytes, "panels_at": panels_at,
+        "rows": rows, "channels": channels, "taps_y": p.w.shape[2], "taps_x": p.w.shape[3], "source_height": source.shape[2],
+        "source_width": source.shape[3], "up_y": up_y, "up_x": up_x, "base_y": base_y, "base_x": base_x, "tap_y": tap_y, "tap_x": tap_x,
+        "down_y": down_y, "down_x": down_x, "source_batch": source.strides[0], "source_channel": source.strides[1], "out_batch": out.strides[0],
+        "out_row": out.strides[1], "kernel_group": p.group_outputs * out_stride, "kernel_row": row, "kernel_channel": channel, "kernel_y": kernel_y,
+        "kernel_x": kernel_x, "scratch_bytes": scratch, "sums_at": sums_at, "table_at": table_at,
+    }  # fmt: skip
+    add_reader(words, "exact", partial(exact_function, form))
     units = steps.panels * p.groups * pixel_blocks * splits
     name = "convolution_input_gradient" if gradient else "convolution"
     return [
         *packing,
-        Kernel(
-            name=f"{name}_float32", key=key, emit=partial(_emit, form, epilogue, key), words=words,
-            reads=tuple(dict.fromkeys((steps.value, packed, source.root, p.w.root))), writes=(out.root,), units=units,
+        describe(
+            f"{name}_float32", f"convolution:images:float32:{form}", partial(_body, form, epilogue is not None), words, helpers=[_store],
+            constants=[configuration()], epilogue=epilogue, reads=tuple(dict.fromkeys((steps.value, packed, source.root, p.w.root))), writes=(out.root,),
+            units=units,
             bytes=numel(source) * 6 + numel(p.w) * 6 + numel(out) * 4, operations=p.operations, nodes=(node_index,),
             min_units_per_thread=maximum(1, 4_000_000 * units // maximum(1, p.operations)),
         ),
@@ -166,12 +167,6 @@ def _products(b: Builder, high: int, broad: int, form: str) -> None:
     b.loop(0, "%blocks", 1, row)
 
 
-def _emit(form: str, epilogue: Epilogue | None, key: str, target: Target) -> str:
-    from flambeau.runtime.jit import symbol
-
-    return module_of([_store, partial(_driver, form, epilogue is not None, symbol(key))], target, [configuration()], epilogue, len(NAMES))
-
-
 def _store(b: Builder) -> str:
     """Text of `store(sums, out, out_batch, out_row, pixels, channels, images)`: sums[pixel][channel][image] to images' pixels."""
     floats = f"<{WIDTH} x float>"
@@ -197,8 +192,7 @@ def _store(b: Builder) -> str:
     )
 
 
-def _driver(form: str, has_epilogue: bool, name: str, b: Builder) -> str:
-    w = load_words(b, "%args", len(POINTERS), NAMES)
+def _body(form: str, has_epilogue: bool, b: Builder, w: dict[str, str]) -> None:
     b.call("void", "llvm.x86.ldtilecfg", [("ptr", "@tile_configuration")])
     acc = b.gep("i8", w["scratch"], b.mul("%worker", w["scratch_bytes"]))
     sums, counts = b.gep("i8", acc, w["sums_at"]), b.gep("i8", acc, w["table_at"])
@@ -351,4 +345,3 @@ def _driver(form: str, has_epilogue: bool, name: str, b: Builder) -> str:
 
     b.loop("%begin", "%end", 1, unit)
     b.call("void", "llvm.x86.tilerelease", [])
-    return b.function(KERNEL_HEADER.format(name=name), "ret i64 0")

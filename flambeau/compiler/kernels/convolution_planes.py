@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 
 from flambeau.compiler.emit.builder import Builder, vector
 from flambeau.compiler.kernels.convolution_patches import Geometry, masked_read
-from flambeau.compiler.kernels.convolution_problem import load_words
+from flambeau.compiler.kernels.convolution_problem import load_record
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, round_up
 from flambeau.compiler.kernels.matmul_element import Element
 
@@ -101,7 +101,7 @@ def copy_planes(b: Builder, element: Element, width: int, kind: str) -> str:
 
     Rows are written in ascending order with whole vectors: what one writes beyond its end, the next overwrites.
     """
-    w = load_words(b, "%phase", 0, PHASE)
+    w = load_record(b, "%phase", PHASE)
     last = b.add("%rows", w["reach_y"])
     stored, loaded = vector(element.compute, width), vector(element.memory, width)
 

@@ -122,7 +122,7 @@ def _reshaped(o: Operand, size: tuple[int, int], strides: tuple[int, int]) -> Op
     return Operand(o.word, o.root, (*o.shape[:2], *size), (*o.strides[:2], *strides))
 
 
-def load_words(b: Builder, start: str, pointers: int, names: Sequence[str]) -> dict[str, str]:
+def load_record(b: Builder, start: str, names: Sequence[str], pointers: int = 0) -> dict[str, str]:
     """Load the words at `start`, by name; the first `pointers` are addresses."""
     return {name: b.load("ptr" if at < pointers else "i64", b.gep("i64", start, at), 8) for at, name in enumerate(names)}
 

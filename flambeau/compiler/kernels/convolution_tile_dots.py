@@ -15,10 +15,9 @@ from flambeau.compiler.emit.builder import Builder
 from flambeau.compiler.kernel import Function
 from flambeau.compiler.kernels.convolution_tile_pack import TILE_BYTES, WIDTH
 from flambeau.compiler.kernels.convolution_tile_products import ARGUMENTS, fetch_panel
-from flambeau.compiler.kernels.description import module_of
+from flambeau.compiler.kernels.description import native
 from flambeau.compiler.kernels.matmul_dots import DOTS, HEIGHT
 from flambeau.compiler.tile.contract import Operands, contract
-from flambeau.runtime.target import Target
 
 _LINE = 64  # bytes: a row of a tile, 16 pairs of channels; a vector of places
 
@@ -26,27 +25,21 @@ _LINE = 64  # bytes: a row of a tile, 16 pairs of channels; a vector of places
 def dot_products_function() -> Function:
     """`products` of convolution_tile_products.py, with the same parameters; `longest`, `others` and `part_bytes` are not read."""
     key = "convolution:tiles:products:dots"
-    return Function(key, partial(_module, key))
-
-
-def _module(key: str, target: Target) -> str:
-    from flambeau.runtime.jit import symbol
-
     text = ", ".join(f"{type_} {value}" for type_, value in ARGUMENTS)
+    return native(key, partial(_choose, text), partial(_products, 1, text), partial(_products, 2, text))
 
-    def choose(b: Builder) -> str:
-        """`which`: 2 for more than 16 channels, and 1 for more than 16 places."""
-        channels = b.mul(b.add(b.op("lshr i64 %which, 1"), 1), 16)
-        broad = b.op("trunc i64 %which to i1")
 
-        def call(vectors: int) -> None:
-            b.call("void", f"dot_products_{vectors}", [*ARGUMENTS, ("i64", channels)], declare=False)
+def _choose(arguments: str, name: str, b: Builder) -> str:
+    """`which`: 2 for more than 16 channels, and 1 for more than 16 places."""
+    channels = b.mul(b.add(b.op("lshr i64 %which, 1"), 1), 16)
+    broad = b.op("trunc i64 %which to i1")
 
-        b.when(broad, partial(call, 2))
-        b.when(b.op(f"xor i1 {broad}, true"), partial(call, 1))
-        return b.function(f"define void @{symbol(key)}({text}, i64 %which) noinline #0")
+    def call(vectors: int) -> None:
+        b.call("void", f"dot_products_{vectors}", [*ARGUMENTS, ("i64", channels)], declare=False)
 
-    return module_of([partial(_products, 1, text), partial(_products, 2, text), choose], target)
+    b.when(broad, partial(call, 2))
+    b.when(b.op(f"xor i1 {broad}, true"), partial(call, 1))
+    return b.function(f"define void @{name}({arguments}, i64 %which) noinline #0")
 
 
 def _products(vectors: int, arguments: str, b: Builder) -> str:

@@ -12,7 +12,7 @@ from functools import partial
 from flambeau.compiler.emit.builder import Builder
 from flambeau.compiler.kernel import Function
 from flambeau.compiler.kernels.convolution_patches import bit_mask, masked_read
-from flambeau.compiler.kernels.convolution_problem import load_words
+from flambeau.compiler.kernels.convolution_problem import load_record
 from flambeau.compiler.kernels.convolution_tile_pack import SHAPE, WIDTH, lanes_inside
 from flambeau.compiler.kernels.description import native
 from flambeau.compiler.kernels.matmul_element import Element
@@ -28,7 +28,7 @@ def exact_function(element: Element, kind: str) -> Function:
 
 
 def _exact(b: Builder, element: Element, kind: str, name: str) -> str:
-    w = load_words(b, "%shape", 0, SHAPE)
+    w = load_record(b, "%shape", SHAPE)
     memory, size, type_ = element.memory, element.itemsize, f"<{WIDTH} x {element.compute}>"
     distance = b.mul(w["deal_x"], w["stride_x"])
     zeros = [(type_, element.zero(WIDTH))] * _CHANNELS

@@ -18,7 +18,7 @@ from flambeau.compiler.kernel import Function
 from flambeau.compiler.kernels.bfloat_parts import PARTS, Extent, split_pairs
 from flambeau.compiler.kernels.convolution_judgement import look, put_notes, read_notes, scale_of, threshold
 from flambeau.compiler.kernels.convolution_patches import UNIT, masked_read
-from flambeau.compiler.kernels.convolution_problem import load_words
+from flambeau.compiler.kernels.convolution_problem import load_record
 from flambeau.compiler.kernels.description import native
 from flambeau.compiler.kernels.float_halves import halves_pairs
 from flambeau.compiler.kernels.matmul_element import Element
@@ -92,7 +92,7 @@ def copy_function(element: Element, kind: str, form: str) -> Function:
 
 def _copy(b: Builder, element: Element, kind: str, form: str, name: str) -> str:
     """Rows are written in ascending order with whole vectors: what one writes beyond its end, the next overwrites."""
-    w = load_words(b, "%shape", 0, SHAPE)
+    w = load_record(b, "%shape", SHAPE)
     memory, size = element.memory, element.itemsize
     count = COUNTS.get(form, 0)
     scale = scale_of(b, "%extent") if form == "halves" else ""

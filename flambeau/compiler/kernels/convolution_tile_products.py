@@ -7,7 +7,7 @@ Four tiles of 16 x 16 results stay in registers, or two or one where there are f
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -15,10 +15,9 @@ from flambeau.compiler.emit.builder import Builder
 from flambeau.compiler.kernel import Function
 from flambeau.compiler.kernels.bfloat_parts import PRODUCTS
 from flambeau.compiler.kernels.convolution_tile_pack import TILE_BYTES, WIDTH
-from flambeau.compiler.kernels.description import module_of
+from flambeau.compiler.kernels.description import native
 from flambeau.compiler.kernels.float_halves import LOW_BITS
 from flambeau.compiler.kernels.matmul_halves import multiply_halves
-from flambeau.runtime.target import Target
 
 
 def _order(parts: int) -> list[tuple[str, int] | tuple[int, int]]:
@@ -41,7 +40,9 @@ def products_function(parts: int) -> Function:
     """`products(steps, longest, weights, planes, table, sums, others, sums_bytes, pair_bytes, part_bytes,
     fetched, fetched_lines, which)`: meanwhile so many cache lines a step are fetched to the second level."""
     key = f"convolution:tiles:products:{parts}"
-    return Function(key, partial(_products_module, parts, key))
+    text = ", ".join(f"{type_} {value}" for type_, value in ARGUMENTS)
+    variants = [(r, c) for r in (1, 2) for c in (1, 2)]
+    return native(key, partial(_choose, variants, text), *[partial(_products, parts, r, c, text) for r, c in variants])
 
 
 ARGUMENTS = (
@@ -51,27 +52,18 @@ ARGUMENTS = (
 )  # fmt: skip
 
 
-def _products_module(parts: int, key: str, target: Target) -> str:
-    from flambeau.runtime.jit import symbol
-
-    text = ", ".join(f"{type_} {value}" for type_, value in ARGUMENTS)
-    variants = [(r, c) for r in (1, 2) for c in (1, 2)]
-
-    def choose(b: Builder) -> str:
-        """`which`: 2 for more than 16 channels, and 1 for more than 16 places."""
-        done = b.new_label("done")
-        labels = [b.new_label("tiles") for _ in variants]
-        cases = " ".join(f"i64 {i}, label %{labels[i]}" for i in range(3))
-        b.emit(f"switch i64 %which, label %{labels[3]} [{cases}]")
-        for (r, c), label in zip(variants, labels, strict=True):
-            b.label(label)
-            b.call("void", f"products_{r}x{c}", ARGUMENTS, declare=False)
-            b.branch(done)
-        b.label(done)
-        return b.function(f"define void @{symbol(key)}({text}, i64 %which) noinline #0")
-
-    writers: list[Callable[[Builder], str]] = [partial(_products, parts, r, c, text) for r, c in variants]
-    return module_of([*writers, choose], target)
+def _choose(variants: Sequence[tuple[int, int]], arguments: str, name: str, b: Builder) -> str:
+    """`which`: 2 for more than 16 channels, and 1 for more than 16 places."""
+    done = b.new_label("done")
+    labels = [b.new_label("tiles") for _ in variants]
+    cases = " ".join(f"i64 {i}, label %{labels[i]}" for i in range(3))
+    b.emit(f"switch i64 %which, label %{labels[3]} [{cases}]")
+    for (r, c), label in zip(variants, labels, strict=True):
+        b.label(label)
+        b.call("void", f"products_{r}x{c}", ARGUMENTS, declare=False)
+        b.branch(done)
+    b.label(done)
+    return b.function(f"define void @{name}({arguments}, i64 %which) noinline #0")
 
 
 def fetch_panel(b: Builder, s: str) -> None:
@@ -95,35 +87,29 @@ def halves_function() -> Function:
     """`halves(steps, weights, planes, table, sums, add, sums_bytes, pair_bytes, part_bytes, fetched, fetched_lines, which)`: sets or adds
     up sums of products of float16 halves, whose scale is left to be taken off. The rest is as of `products`."""
     key = "convolution:tiles:products:halves"
-    return Function(key, partial(_halves_module, key))
-
-
-def _halves_module(key: str, target: Target) -> str:
-    from flambeau.runtime.jit import symbol
-
     text = ", ".join(f"{type_} {value}" for type_, value in _HALVES)
+    return native(key, partial(_columns, text), partial(_halves, 1, text), partial(_halves, 2, text))
 
-    def choose(b: Builder) -> str:
-        """One column of tiles after the other: with 2 x 2 there were no registers for operands."""
-        tall, broad = b.op("icmp sge i64 %which, 2"), b.op("and i64 %which, 1")
 
-        def column(c: str) -> None:
-            arguments = {name: name for _, name in _HALVES}
-            for name in ("%planes", "%sums"):
-                arguments[name] = b.gep("i8", name, b.mul(c, 4 * WIDTH))
-            arguments["%fetched_lines"] = b.op(f"select i1 {b.op(f'icmp eq i64 {c}, 0')}, i64 %fetched_lines, i64 0")
-            values = [(type_, arguments[name]) for type_, name in _HALVES]
+def _columns(arguments: str, name: str, b: Builder) -> str:
+    """One column of tiles after the other: with 2 x 2 there were no registers for operands."""
+    tall, broad = b.op("icmp sge i64 %which, 2"), b.op("and i64 %which, 1")
 
-            def call(rows: int) -> None:
-                b.call("void", f"halves_{rows}", values, declare=False)
+    def column(c: str) -> None:
+        given = {name: name for _, name in _HALVES}
+        for operand in ("%planes", "%sums"):
+            given[operand] = b.gep("i8", operand, b.mul(c, 4 * WIDTH))
+        given["%fetched_lines"] = b.op(f"select i1 {b.op(f'icmp eq i64 {c}, 0')}, i64 %fetched_lines, i64 0")
+        values = [(type_, given[name]) for type_, name in _HALVES]
 
-            b.when(tall, partial(call, 2))
-            b.when(b.op(f"xor i1 {tall}, true"), partial(call, 1))
+        def call(rows: int) -> None:
+            b.call("void", f"halves_{rows}", values, declare=False)
 
-        b.loop(0, b.add(broad, 1), 1, column)
-        return b.function(f"define void @{symbol(key)}({text}, i64 %which) noinline #0")
+        b.when(tall, partial(call, 2))
+        b.when(b.op(f"xor i1 {tall}, true"), partial(call, 1))
 
-    return module_of([partial(_halves, 1, text), partial(_halves, 2, text), choose], target)
+    b.loop(0, b.add(broad, 1), 1, column)
+    return b.function(f"define void @{name}({arguments}, i64 %which) noinline #0")
 
 
 def _halves(rows: int, arguments: str, b: Builder) -> str:

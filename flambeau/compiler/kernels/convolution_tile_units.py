@@ -6,16 +6,15 @@ they do not do for the pixels, are left to `otherwise`: it packs the pixels agai
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder
+from flambeau.compiler.emit.builder import Builder
 from flambeau.compiler.kernel import Function
 from flambeau.compiler.kernels.bfloat_parts import are_safe
 from flambeau.compiler.kernels.convolution_judgement import clear_notes, judge
 from flambeau.compiler.kernels.convolution_patches import bit_mask
-from flambeau.compiler.kernels.convolution_problem import call_epilogue, decode_unit, load_words
+from flambeau.compiler.kernels.convolution_problem import call_epilogue, decode_unit, load_record
 from flambeau.compiler.kernels.convolution_tile_pack import (
     DEEP,
     EXTENT,
@@ -27,42 +26,28 @@ from flambeau.compiler.kernels.convolution_tile_pack import (
     clear_extent,
     extent_in_memory,
 )  # fmt: skip
-from flambeau.compiler.kernels.description import Epilogue, module_of, native
+from flambeau.compiler.kernels.description import Layout, load_words, native
 from flambeau.compiler.kernels.float_halves import together
 from flambeau.compiler.kernels.matmul_element import Element
-from flambeau.compiler.kernels.matmul_tiles import ROUNDS_BY, configuration
-from flambeau.runtime.target import Target
+from flambeau.compiler.kernels.matmul_tiles import ROUNDS_BY
 
 PLACES: Final = 32  # places of a pass: two tiles
-# Words of every kernel. Of halves, `copy` and `products` are those of halves, and then come HALVES_NAMES.
-_FUNCTIONS: Final = ("copy", "products", "exact")
-_OTHERWISE: Final = ("look", "otherwise", "copy_parts", "products_parts", "pack_panel")
-POINTERS: Final = ("source", "weights", "kernel", "out", "scratch", *_FUNCTIONS)
-NAMES: Final = (
-    *POINTERS, "batch", "images", "groups", "blocks_y", "blocks_x", "splits", "split_rows", "rows", "panels",
-    "panel_bytes", "panels_at", "steps", "block_steps", "source_batch", "source_group", "kernel_group", "out_batch", "out_group",
-    "scratch_bytes", "sums_at", "sums_bytes", "table_at", "block_rows", "block_columns", "image_places",
-    "out_height", "out_width", "taps", "shifts_at", "fetched_lines", "notes_at",
-)  # fmt: skip
-HALVES_NAMES: Final = (*_OTHERWISE, "weights_at", "parts_block_steps", "panel_at", "copied_at")
 
 
-def units_module(element: Element, form: str, epilogue: Epilogue | None, first_word: int, name: str, target: Target) -> str:
-    """The kernel's text."""
-    others = [configuration()] * (form != "dots")
-    writers: list[Callable[[Builder], str]] = [
-        partial(_store_sums, element, form), lambda b: Units(b, element, form, epilogue is not None).kernel(name),
-    ]  # fmt: skip
-    return module_of(writers, target, others, epilogue, first_word)
+def units_body(element: Element, form: str, has_epilogue: bool, b: Builder, w: dict[str, str]) -> None:
+    """The kernel's body."""
+    Units(b, element, form, w, has_epilogue).kernel()
 
 
-def otherwise_function(element: Element) -> Function:
+def otherwise_function(element: Element, layout: Layout) -> Function:
     """`otherwise(args, worker, u, exponent, kind)`: the panels of a unit that halves do not do for."""
     key = f"convolution:tiles:otherwise:{element.name}"
-    return native(key, lambda name, b: Units(b, element, "otherwise", False).otherwise(name), partial(_store_sums, element, "parts"))
+    return native(
+        key, lambda name, b: Units(b, element, "otherwise", load_words(b, layout), False).otherwise(name), partial(store_sums, element, "parts")
+    )  # fmt: skip
 
 
-def _store_sums(element: Element, form: str, b: Builder) -> str:
+def store_sums(element: Element, form: str, b: Builder) -> str:
     """Text of `store_sums(sums, others, several, scale, sums_bytes, pitch, out, out_row, out_y, rows, columns, channels)`: an image's pixels."""
     if element.name == "bfloat16":
         element = Element("bfloat16", "i16", "float", 2, 4, rounds_by=ROUNDS_BY["bfloat16"])
@@ -110,14 +95,11 @@ def _store_sums(element: Element, form: str, b: Builder) -> str:
 class Units:
     """The text of a kernel, or of `otherwise`."""
 
-    def __init__(self, b: Builder, element: Element, form: str, has_epilogue: bool) -> None:
+    def __init__(self, b: Builder, element: Element, form: str, w: dict[str, str], has_epilogue: bool) -> None:
         self.b, self.element, self.form, self.has_epilogue = b, element, form, has_epilogue
         self.memory = element.memory
-        self.w = w = load_words(b, "%args", len(POINTERS), NAMES)
-        self.shape = b.gep("i64", "%args", len(NAMES))
-        self.q = load_words(b, self.shape, 0, SHAPE)
-        if form in ("halves", "otherwise"):
-            self.w |= load_words(b, b.gep("i64", self.shape, len(SHAPE)), len(_OTHERWISE), HALVES_NAMES)
+        self.w, self.shape = w, w["shape"]
+        self.q = load_record(b, self.shape, SHAPE)
         self.planes = b.gep("i8", w["scratch"], b.mul("%worker", w["scratch_bytes"]))
         self.sums, self.table = b.gep("i8", self.planes, w["sums_at"]), b.gep("i8", self.planes, w["table_at"])
         self.others = b.gep("i8", self.sums, b.mul(w["sums_bytes"], ROWS))
@@ -128,7 +110,7 @@ class Units:
         self.copy, self.products = (w[name + "_parts" * parts] for name in ("copy", "products"))
 
     # -- the kernel and its other half ------------------------------------------------------------------------------
-    def kernel(self, name: str) -> str:
+    def kernel(self) -> None:
         b, w, q = self.b, self.w, self.q
         shifts = b.gep("i64", "%args", w["shifts_at"])
         if self.form != "dots":
@@ -153,7 +135,6 @@ class Units:
         b.loop("%begin", "%end", 1, unit)
         if self.form != "dots":
             b.call("void", "llvm.x86.tilerelease", [])
-        return b.function(KERNEL_HEADER.format(name=name), "ret i64 0")
 
     def otherwise(self, name: str) -> str:
         b, w = self.b, self.w

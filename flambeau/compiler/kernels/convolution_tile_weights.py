@@ -16,13 +16,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder
+from flambeau.compiler.emit.builder import Builder
 from flambeau.compiler.emit.transpose import transpose_vectors
 from flambeau.compiler.kernel import Address, Function, Kernel, Scratch, Word
 from flambeau.compiler.kernels.bfloat_parts import split_in_order
 from flambeau.compiler.kernels.convolution_judgement import NOTES, clear_notes, judge, look_function, scale_of
 from flambeau.compiler.kernels.convolution_patches import GATHER, bit_mask, masked_read
-from flambeau.compiler.kernels.convolution_problem import Problem, load_words, numel
+from flambeau.compiler.kernels.convolution_problem import Problem, load_record, numel
 from flambeau.compiler.kernels.convolution_tile_pack import (
     COUNTS,
     DEEP,
@@ -35,17 +35,15 @@ from flambeau.compiler.kernels.convolution_tile_pack import (
     extent_in_memory,
     put_extent,
 )
-from flambeau.compiler.kernels.description import module_of, native
+from flambeau.compiler.kernels.description import describe, native
 from flambeau.compiler.kernels.float_halves import halves_in_order
 from flambeau.compiler.kernels.matmul_blocking import ceil_div
 from flambeau.compiler.kernels.matmul_element import Element
-from flambeau.runtime.target import Target
 from flambeau.symbols import maximum
 
 _LINES = 4  # lines in registers: two vectors each
 _MOST_TAPS = 9  # that are copied: 36 KiB of a first-level cache of 48 KiB
 _FLOATS, _INTS, _SHORTS = (f"<{WIDTH} x {kind}>" for kind in ("float", "i32", "i16"))
-_NAMES = ("packed", "scratch", "pack", "units", "panel_bytes", "panels_at", "scratch_bytes")
 _PANEL = (  # what the packing of a panel knows: the last words of the kernel, or somewhere among those of others
     "weights", "look", "panels", "rows", "channels", "group", "row", "channel", "tap_row", "tap_column", "taps_y", "taps_x", "together",
     "rows_lie_apart", "pitch",
@@ -73,36 +71,27 @@ def pack_tile_weights(p: Problem, gradient: bool, element: Element, packed: int,
     """The kernel that packs the panels, [group][panel], behind their headers."""
     own, scratch = panel_words(p, gradient, form)
     units = p.groups * ceil_div(p.group_inputs if gradient else p.group_outputs, ROWS)
-    words: list[Word] = [
-        Address(packed), Scratch(scratch), panel_function(element, form), units, panel_bytes, units * HEADER, scratch, *own,
-    ]  # fmt: skip
-    key = "convolution:tiles:weights"
+    words: dict[str, Word] = {
+        "packed": Address(packed), "scratch": Scratch(scratch), "pack": panel_function(element, form), "units": units, "panel_bytes": panel_bytes,
+        "panels_at": units * HEADER, "scratch_bytes": scratch,
+    }  # fmt: skip
     count = numel(p.w)
-    return Kernel(
-        name=f"convolution_weights_{element.name}", key=key, emit=partial(_emit, key), words=words,
+    return describe(
+        f"convolution_weights_{element.name}", "convolution:tiles:weights", _pack, words, {"panel": own},
         reads=(p.w.root,), writes=(packed,), units=units, bytes=count * element.itemsize + units * panel_bytes,
         nodes=(node,), min_units_per_thread=maximum(1, 16384 * units // maximum(1, count)),
     )  # fmt: skip
 
 
-def _emit(key: str, target: Target) -> str:
-    from flambeau.runtime.jit import symbol
-
-    return module_of([partial(_kernel, symbol(key))], target)
-
-
-def _kernel(name: str, b: Builder) -> str:
-    w = load_words(b, "%args", 3, _NAMES)
-    panel = b.gep("i64", "%args", len(_NAMES))
+def _pack(b: Builder, w: dict[str, str]) -> None:
     copy = b.gep("i8", w["scratch"], b.mul("%worker", w["scratch_bytes"]))
 
     def unit(u: str) -> None:
         target = b.gep("i8", w["packed"], b.add(w["panels_at"], b.mul(u, w["panel_bytes"])))
         header = b.gep("i8", w["packed"], b.mul(u, HEADER))
-        b.call_address(w["pack"], [("ptr", panel), ("i64", u), ("ptr", copy), ("ptr", target), ("ptr", header)])
+        b.call_address(w["pack"], [("ptr", w["panel"]), ("i64", u), ("ptr", copy), ("ptr", target), ("ptr", header)])
 
     b.loop("%begin", "%end", 1, unit)
-    return b.function(KERNEL_HEADER.format(name=name), "ret i64 0")
 
 
 def panel_function(element: Element, form: str) -> Function:
@@ -251,7 +240,7 @@ def _pack_channels(form: str, b: Builder) -> str:
 
 
 def _panel(element: Element, form: str, name: str, b: Builder) -> str:
-    w = load_words(b, "%words", 2, _PANEL)
+    w = load_record(b, "%words", _PANEL, 2)
     memory = element.memory
     b.allocas.append(f"  %extent = alloca [{NOTES} x i8], align 64")
     step_bytes = COUNTS[form] * 2 * TILE_BYTES

@@ -47,12 +47,13 @@ from flambeau.compiler.kernels.convolution_tile_pack import (
     parts_of,
 )  # fmt: skip
 from flambeau.compiler.kernels.convolution_tile_products import halves_function, products_function
-from flambeau.compiler.kernels.convolution_tile_units import HALVES_NAMES, NAMES, PLACES, otherwise_function, units_module
+from flambeau.compiler.kernels.convolution_tile_units import PLACES, otherwise_function, store_sums, units_body
 from flambeau.compiler.kernels.convolution_tile_weights import pack_tile_weights, panel_function, panel_words
-from flambeau.compiler.kernels.description import Epilogue
+from flambeau.compiler.kernels.description import Epilogue, add_reader, describe
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, round_up
 from flambeau.compiler.kernels.matmul_element import Element, element_of
 from flambeau.compiler.kernels.matmul_halves import form_of as form_of_product
+from flambeau.compiler.kernels.matmul_tiles import configuration
 from flambeau.dtypes import BY_NAME
 from flambeau.runtime.target import Target
 from flambeau.symbols import maximum, minimum
@@ -204,26 +205,21 @@ def make_tile_convolution(
     halves = form == "halves"
     products = halves_function() if halves else dot_products_function() if form == "dots" else products_function(count)
     packing = "plain" if form == "dots" else form
-    first_word = len(NAMES) + len(SHAPE) + (len(HALVES_NAMES) if halves else 0)
-    after = first_word + (0 if epilogue is None else len(epilogue.words))  # the shifts, and of halves what packs panels of parts
-    more: list[Word] = []
-    of_panel: list[Word] = []
+    of_panel, copied = panel_words(p, gradient, "parts") if halves else ([], 0)
+    copied_at, panel_at = scratch, scratch + round_up(copied, 64) + HEADER
     if halves:
-        of_panel, copied = panel_words(p, gradient, "parts")
-        copied_at, panel_at = scratch, scratch + round_up(copied, 64) + HEADER
-        more = [
-            look_function() if g.stride_x == 1 else copy_function(element, kind, "look"), otherwise_function(element),
-            copy_function(element, kind, "parts"), products_function(count),
-            panel_function(element, "parts"), after + len(shifts), parts_block_steps, panel_at, copied_at,
-        ]  # fmt: skip
         scratch = panel_at + steps * count * 2 * TILE_BYTES
-    words: list[Word] = [
-        source.word, Address(packed), p.w.word, out.word, Scratch(scratch), copy_function(element, kind, packing), products,
-        exact_function(element, kind), p.batch, images, p.groups, block.blocks_y,
-        block.blocks_x, splits, split_panels * ROWS, rows, panels, panel_bytes, p.groups * panels * HEADER, steps, block_steps,
-        source.strides[0], channels * source.strides[1], p.group_outputs * out_stride, out.strides[0], rows * out.strides[1],
-        scratch, planes_bytes, sums_bytes, table_at, block.rows, block.columns, image_places, height, width, g.taps, after, fetched_lines, notes_at,
-    ]  # fmt: skip
+    words: dict[str, Word] = {
+        "source": source.word, "weights": Address(packed), "kernel": p.w.word, "out": out.word, "scratch": Scratch(scratch),
+        "copy": copy_function(element, kind, packing), "products": products, "exact": exact_function(element, kind), "batch": p.batch,
+        "images": images, "groups": p.groups, "blocks_y": block.blocks_y, "blocks_x": block.blocks_x, "splits": splits,
+        "split_rows": split_panels * ROWS, "rows": rows, "panels": panels, "panel_bytes": panel_bytes, "panels_at": p.groups * panels * HEADER,
+        "steps": steps, "block_steps": block_steps, "source_batch": source.strides[0], "source_group": channels * source.strides[1],
+        "kernel_group": p.group_outputs * out_stride, "out_batch": out.strides[0], "out_group": rows * out.strides[1], "scratch_bytes": scratch,
+        "sums_at": planes_bytes, "sums_bytes": sums_bytes, "table_at": table_at, "block_rows": block.rows, "block_columns": block.columns,
+        "image_places": image_places, "out_height": height, "out_width": width, "taps": g.taps, "fetched_lines": fetched_lines, "notes_at": notes_at,
+        "shifts_at": 0,
+    }  # fmt: skip
     shape = {
         "channels": channels, "pairs": pairs, "pair_bytes": pair_bytes, "part_bytes": part_bytes, "top": axis_y.before,
         "left": axis_x.before, "deal_y": g.step_y, "deal_x": g.step_x, "sub_pixels": sub_pixels, "image_pixels": image_places,
@@ -233,27 +229,27 @@ def make_tile_convolution(
         "kernel_channel": channel, "kernel_y": kernel_y, "kernel_x": kernel_x, "out_row": out.strides[1], "out_y": g.out_y,
         "block_channels": balanced(channels, max(1, 128 // g.taps)),
     }  # fmt: skip
-    words += [*(shape[name] for name in SHAPE), *more]
-    key = f"convolution:tiles:{element.name}:{form}"
-    if epilogue is not None:
-        words += epilogue.words
-        key += f":{epilogue.key}"
-    words += [*shifts, *of_panel]
+    tables = {"shape": [shape[name] for name in SHAPE]}
+    if halves:  # what the panels of parts are packed by
+        words |= {
+            "look": look_function() if g.stride_x == 1 else copy_function(element, kind, "look"), "copy_parts": copy_function(element, kind, "parts"),
+            "products_parts": products_function(count), "pack_panel": panel_function(element, "parts"), "weights_at": 0,
+            "parts_block_steps": parts_block_steps, "panel_at": panel_at, "copied_at": copied_at,
+        }  # fmt: skip
+        add_reader(words, "otherwise", partial(otherwise_function, element), tables)
+    words["shifts_at"] = after = len(words) + len(SHAPE) + (0 if epilogue is None else len(epilogue.words))
+    if halves:
+        words["weights_at"] = after + len(shifts)
     units = blocks * splits
     name = "convolution_input_gradient" if gradient else "convolution"
     return [
         pack_tile_weights(p, gradient, element, packed, panel_bytes, node_index, packing),
-        Kernel(
-            name=f"{name}_{element.name}", key=key, emit=partial(_emit, element, form, epilogue, first_word, key), words=words,
-            reads=(source.root, packed, p.w.root), writes=(out.root,), units=units,
+        describe(
+            f"{name}_{element.name}", f"convolution:tiles:{element.name}:{form}", partial(units_body, element, form, epilogue is not None), words, tables,
+            [*shifts, *of_panel], [partial(store_sums, element, form)], [configuration()] * (form != "dots"), epilogue, reads=(source.root, packed, p.w.root),
+            writes=(out.root,), units=units,
             bytes=(numel(p.x) + numel(p.w) + numel(p.y)) * p.dtype.itemsize, operations=p.operations,
             nodes=(node_index,),
             min_units_per_thread=maximum(1, 4_000_000 * units // maximum(1, p.operations)),  # about 15 microseconds
         ),
     ]  # fmt: skip
-
-
-def _emit(element: Element, form: str, epilogue: Epilogue | None, first_word: int, key: str, target: Target) -> str:
-    from flambeau.runtime.jit import symbol
-
-    return units_module(element, form, epilogue, first_word, symbol(key), target)

@@ -22,7 +22,7 @@ from __future__ import annotations
 from dataclasses import astuple, replace
 from functools import partial
 
-from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder, module, vector
+from flambeau.compiler.emit.builder import Builder, vector
 from flambeau.compiler.emit.transpose import transpose_vectors
 from flambeau.compiler.graph import Graph, contiguous_strides
 from flambeau.compiler.kernel import Address, Kernel, Scratch, Word
@@ -35,15 +35,14 @@ from flambeau.compiler.kernels.convolution_planes import (
     plane_elements,
     shifts,
 )
-from flambeau.compiler.kernels.convolution_problem import COMPUTE_DTYPE, Problem, load_words, numel, temporary
+from flambeau.compiler.kernels.convolution_problem import COMPUTE_DTYPE, Problem, numel, strides_of, temporary
 from flambeau.compiler.kernels.convolution_weight_planes import plane_weight_gradient, weight_planes_apply
-from flambeau.compiler.kernels.convolution_weight_products import CHUNK, NAMES, Facts, emit_products
+from flambeau.compiler.kernels.convolution_weight_products import CHUNK, Facts, body, helpers
 from flambeau.compiler.kernels.convolution_weight_tiles import tile_weight_gradient, weight_tiles_apply
-from flambeau.compiler.kernels.description import Epilogue
+from flambeau.compiler.kernels.description import Epilogue, describe
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, round_up
 from flambeau.compiler.kernels.matmul_element import Element, Tile, element_of
 from flambeau.dtypes import BY_NAME
-from flambeau.runtime.target import Target
 from flambeau.symbols import maximum, minimum
 
 _IMAGES_PIXELS = 128  # of several small images: the fewer the pixels, the more often the sums come and go
@@ -51,12 +50,6 @@ _PLANES_BYTES = 768 << 10
 _PARTIALS = 16  # at most: enough for the threads of one socket, and cheap to add
 _SUM_VECTORS = 4  # of rows k that are summed at a time: their results are neighbours
 _UNITS_PER_THREAD = 4  # each unit transposes g again: 4 instead of 16 took 24 % off the time of 256 channels, 8x8
-_SUM_POINTERS = ("partial", "out")
-_SUM_NAMES = (
-    *_SUM_POINTERS, "partials", "groups", "k", "outputs", "padded", "blocks", "taps", "taps_x", "out_row",
-    "out_channel",
-    "out_y", "out_x", "scratch", "scratch_bytes", "pitch",
-)  # fmt: skip
 
 
 def weight_tile(element: Element, vector_bits: int, registers: int) -> Tile:
@@ -130,7 +123,7 @@ def make_weight_gradient(graph: Graph, p: Problem, node_index: int, epilogue: Ep
     splits = ceil_div(channels, split_channels)
     sub_rows, pitch = block_rows + side_y.reach, block_columns + side_x.reach
     phase = Phase(
-        kernel_y, kernel_x, -py, dy, len(NAMES) + len(PHASE) + WORDS, py, px, sy, sx, side_y.reach, sub_rows, pitch,
+        kernel_y, kernel_x, -py, dy, 0, py, px, sy, sx, side_y.reach, sub_rows, pitch,
         plane_elements(deal, sub_rows, pitch), height, width, p.x.strides[1], p.x.strides[2], x_column, out_height,
         out_width, 0, 0, 0, 0, split_channels,
     )  # fmt: skip
@@ -141,20 +134,20 @@ def make_weight_gradient(graph: Graph, p: Problem, node_index: int, epilogue: Ep
     table_at = transposed_at + round_up(outputs, tile.columns) * longest * size
     scratch = table_at + round_up((split_channels * taps + tile.rows) * 8, 64)
     temporary_id = temporary(graph, maximum(1, partials * bytes_each // size), sums_dtype)
-    words: list[Word] = [
-        p.y.word, p.x.word, Address(temporary_id), Scratch(scratch), p.groups, splits, partials, blocks, blocks_y,
-        blocks_x,
-        block_rows, block_columns, chunk_rows, chunk_columns, p.batch, images, outputs, channels, split_channels,
-        padded, p.y.strides[0],
-        p.y.strides[1], p.x.strides[0], p.x.strides[1], scratch, copied_at, transposed_at, table_at, *astuple(phase),
-        *g_geometry.words(), *shifts(x_geometry, side_y, side_x, sub_rows, pitch),
-    ]  # fmt: skip
+    words: dict[str, Word] = {
+        "g": p.y.word, "x": p.x.word, "partial": Address(temporary_id), "scratch": Scratch(scratch), "groups": p.groups, "splits": splits,
+        "partials": partials, "blocks": blocks, "blocks_y": blocks_y, "blocks_x": blocks_x, "block_rows": block_rows, "block_columns": block_columns,
+        "chunk_rows": chunk_rows, "chunk_columns": chunk_columns, "batch": p.batch, "images": images, "outputs": outputs, "channels": channels,
+        "split_channels": split_channels, "padded": padded, "g_batch": p.y.strides[0], "g_channel": p.y.strides[1], "x_batch": p.x.strides[0],
+        "x_channel": p.x.strides[1], "scratch_bytes": scratch, "copied_at": copied_at, "transposed_at": transposed_at, "table_at": table_at,
+    }  # fmt: skip
+    phase = replace(phase, shifts_at=len(words) + len(PHASE) + WORDS)
+    tables = {"phase": astuple(phase), "g_geometry": g_geometry.words(), "shifts": shifts(x_geometry, side_y, side_x, sub_rows, pitch)}
     key = f"convolution:weight_gradient:{facts.key()}"
     units = partials * p.groups * splits
     itemsize = p.dtype.itemsize
-    products = Kernel(
-        name=f"convolution_weight_gradient_{element.name}", key=key,
-        emit=partial(emit_products, facts, key), words=words,
+    products = describe(
+        f"convolution_weight_gradient_{element.name}", key, partial(body, facts), words, tables, helpers=helpers(facts),
         reads=tuple(dict.fromkeys((p.y.root, p.x.root))), writes=(temporary_id,), units=units,
         bytes=(numel(p.x) + numel(p.y)) * itemsize + partials * bytes_each, operations=p.operations,
         nodes=(node_index,),
@@ -176,33 +169,26 @@ def _sum_kernel(p: Problem, facts: Facts, temporary_id: int, partials: int, node
     lines = ceil_div(padded * size, 64)
     pitch = 64 * (lines + 1 - lines % 2)  # an odd number of cache lines
     scratch = _SUM_VECTORS * tile.width * pitch if dense else 64
-    sum_words: list[Word] = [
-        Address(temporary_id), p.w.word, partials, p.groups, k, outputs, padded, sum_blocks, taps, p.w.shape[3],
-        *p.w.strides, Scratch(scratch), scratch, pitch // size,
-    ]  # fmt: skip
+    words: dict[str, Word] = {
+        "partial": Address(temporary_id), "out": p.w.word, "partials": partials, "groups": p.groups, "k": k, "outputs": outputs, "padded": padded,
+        "blocks": sum_blocks, "taps": taps, "taps_x": p.w.shape[3], **strides_of("out", p.w.strides), "scratch": Scratch(scratch),
+        "scratch_bytes": scratch, "pitch": pitch // size,
+    }  # fmt: skip
     sum_key = f"convolution:weight_sum:{element.name}:{tile.width}:{facts.vector_bits}:{'dense' if dense else 'strided'}"
     sum_units = p.groups * sum_blocks
     sum_bytes = partials * p.groups * k * padded * facts.sums.memory_bytes + numel(p.w) * p.dtype.itemsize
-    return Kernel(
-        name=f"convolution_weight_sum_{element.name}", key=sum_key, emit=partial(_emit_sum, facts, dense, sum_key),
-        words=sum_words, reads=(temporary_id,), writes=(p.w.root,), units=sum_units, bytes=sum_bytes,
+    return describe(
+        f"convolution_weight_sum_{element.name}", sum_key, partial(_dense_sum if dense else _sum, facts), words, reads=(temporary_id,), writes=(p.w.root,),
+        units=sum_units, bytes=sum_bytes,
         nodes=(node_index,),
         min_units_per_thread=maximum(1, (64 << 10) * sum_units // maximum(1, sum_bytes)),
     )  # fmt: skip
 
 
-def _emit_sum(facts: Facts, dense: bool, key: str, target: Target) -> str:
+def _sum(facts: Facts, b: Builder, w: dict[str, str]) -> None:
     """The second kernel: out[o][k] = sum over partials of partial[k][o]. A unit is `width` rows k of one group."""
-    from flambeau.runtime.jit import symbol
-
-    if dense:
-        b = Builder(target)
-        text = _dense_sum(facts, symbol(key), b)
-        return module([text], b.declarations, target)
     element, sums, width = facts.element, facts.sums, facts.tile.width
     compute, size, type_ = sums.compute, sums.compute_bytes, vector(sums.compute, width)
-    b = Builder(target)
-    w = load_words(b, "%args", len(_SUM_POINTERS), _SUM_NAMES)
     b.allocas.append(f"  %buffer = alloca [{width * width} x {compute}], align 64")
     step = b.mul(b.mul(w["groups"], w["k"]), w["padded"])
     last_row = b.sub(w["k"], 1)
@@ -226,7 +212,7 @@ def _emit_sum(facts: Facts, dense: bool, key: str, target: Target) -> str:
             def output(i: str) -> None:
                 source = b.gep(compute, "%buffer", b.mul(i, width))
                 row = b.add(b.mul(g, w["outputs"]), b.add(o, i))
-                target = b.gep(element.memory, w["out"], b.mul(row, w["out_row"]))
+                target = b.gep(element.memory, w["out"], b.mul(row, w["out_batch"]))
 
                 def weight(j: str) -> None:
                     k = b.add(k0, j)
@@ -243,19 +229,16 @@ def _emit_sum(facts: Facts, dense: bool, key: str, target: Target) -> str:
         b.loop(0, w["outputs"], width, outputs)
 
     b.loop("%begin", "%end", 1, unit)
-    text = b.function(KERNEL_HEADER.format(name=symbol(key)), "ret i64 0")
-    return module([text], b.declarations, target)
 
 
-def _dense_sum(facts: Facts, name: str, b: Builder) -> str:
+def _dense_sum(facts: Facts, b: Builder, w: dict[str, str]) -> None:
     """The same for weights whose k lie together: a unit is `_SUM_VECTORS` vectors of rows k.
 
     The rows are summed one after the other, as they lie in memory, and then transposed from the cache.
     """
     element, sums, width = facts.element, facts.sums, facts.tile.width
     compute, size, type_ = sums.compute, sums.compute_bytes, vector(sums.compute, width)
-    w = load_words(b, "%args", len(_SUM_POINTERS), _SUM_NAMES)
-    buffer = b.gep("i8", b.load("ptr", b.gep("i64", "%args", _SUM_NAMES.index("scratch")), 8), b.mul("%worker", w["scratch_bytes"]))
+    buffer = b.gep("i8", w["scratch"], b.mul("%worker", w["scratch_bytes"]))
     b.allocas.append(f"  %square = alloca [{width * width} x {compute}], align 64")
     step = b.mul(b.mul(w["groups"], w["k"]), w["padded"])
     block = _SUM_VECTORS * width
@@ -289,10 +272,10 @@ def _dense_sum(facts: Facts, name: str, b: Builder) -> str:
                 # Rows beyond K hold what was there before; nothing stores what they give.
                 loaded = [b.load(type_, b.gep(compute, source, b.mul(w["pitch"], i)), size) for i in range(width)]
                 turned = transpose_vectors(b, compute, loaded)
-                to = b.gep(element.memory, w["out"], b.add(b.mul(b.add(b.mul(g, w["outputs"]), o), w["out_row"]), b.add(k0, k)))
+                to = b.gep(element.memory, w["out"], b.add(b.mul(b.add(b.mul(g, w["outputs"]), o), w["out_batch"]), b.add(k0, k)))
 
                 def put(i: int | str, value: str) -> None:
-                    at = b.gep(element.memory, to, b.mul(w["out_row"], i))
+                    at = b.gep(element.memory, to, b.mul(w["out_batch"], i))
                     b.masked_store(element.memory, width, element.narrow(b, width, value), at, mask, element.memory_bytes)
 
                 def some_outputs() -> None:
@@ -312,4 +295,3 @@ def _dense_sum(facts: Facts, name: str, b: Builder) -> str:
         b.loop(0, w["outputs"], width, outputs)
 
     b.loop("%begin", "%end", 1, unit)
-    return b.function(KERNEL_HEADER.format(name=name), "ret i64 0")

@@ -7,15 +7,15 @@ of [32 input channels][32 output channels] to partial[s][group][input channel][t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
 from flambeau.compiler.emit.builder import Builder
-from flambeau.compiler.kernel import Address, Function, Word
+from flambeau.compiler.kernel import Address, Word
 from flambeau.compiler.kernels.convolution_patches import bit_mask
-from flambeau.compiler.kernels.convolution_problem import Problem, load_words
-from flambeau.compiler.kernels.description import native
+from flambeau.compiler.kernels.convolution_problem import Problem
+from flambeau.compiler.kernels.description import Layout, layout_of, load_words, native
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, round_up
 from flambeau.compiler.kernels.matmul_element import element_of
 from flambeau.compiler.kernels.matmul_tile_pack import LANES
@@ -26,19 +26,13 @@ from flambeau.dtypes import float32
 _WIDTH: Final = 16
 _EXACT_OUTPUTS: Final = 8  # output channels that use a vector of x in multiply-adds
 _TAP: Final = ("y_low", "y_high", "x_low", "x_high", "shift")  # output pixels that a tap has; the source pixel of pixel (0, 0)
-_POINTERS: Final = ("partial", "x", "g", "exact")
-# The first words of a kernel. `block_images`: of a block; `taps_at`: the index of the first tap among the words.
-WORDS: Final = (
-    *_POINTERS, "groups", "partials", "blocks", "blocks_y", "blocks_x", "block_rows", "block_columns", "height", "width", "images",
-    "block_images", "channels", "outputs", "taps", "padded", "step_y", "step_x", "source_width", "x_batch", "x_channel", "g_batch",
-    "g_channel", "taps_at",
-)  # fmt: skip
 
 
 def exact_words(
-    p: Problem, partial_sums: int, partials: int, block_images: int, block_rows: int, block_columns: int, own: list[Word]
-) -> list[Word]:  # fmt: skip
-    """All words of a kernel: these, its `own`, the taps."""
+    p: Problem, partial_sums: int, partials: int, block_images: int, block_rows: int, block_columns: int, own: dict[str, Word],
+    tables: Mapping[str, Sequence[Word]] | None = None,
+) -> tuple[dict[str, Word], dict[str, Sequence[Word]]]:  # fmt: skip
+    """The words of a kernel, with its `own`, and its tables, with the taps. `block_images`: of a block."""
     height, width = p.x.shape[2:]
     out_height, out_width = p.y.shape[2:]
     blocks_y, blocks_x = ceil_div(out_height, block_rows), ceil_div(out_width, block_columns)
@@ -50,18 +44,18 @@ def exact_words(
             taps += [
                 *_inside(at_y, p.stride[0], height, out_height), *_inside(at_x, p.stride[1], width, out_width), at_y * width + at_x
             ]  # fmt: skip
-    words: list[Word] = [
-        Address(partial_sums), p.x.word, p.y.word, _exact_function(), p.groups, partials, ceil_div(p.batch, block_images) * blocks_y * blocks_x,
-        blocks_y, blocks_x, block_rows, block_columns, out_height, out_width, p.batch, block_images, p.group_inputs, p.group_outputs,
-        kernel_y * kernel_x, round_up(p.group_outputs, _WIDTH), p.stride[0], p.stride[1], width, p.x.strides[0], p.x.strides[1],
-        p.y.strides[0], p.y.strides[1], len(WORDS) + len(own),
-    ]  # fmt: skip
-    return [*words, *own, *taps]
-
-
-def load_exact_words(b: Builder) -> dict[str, str]:
-    """The words, by name."""
-    return load_words(b, "%args", len(_POINTERS), WORDS)
+    words: dict[str, Word] = {
+        "partial": Address(partial_sums), "x": p.x.word, "g": p.y.word, "groups": p.groups, "partials": partials,
+        "blocks": ceil_div(p.batch, block_images) * blocks_y * blocks_x, "blocks_y": blocks_y, "blocks_x": blocks_x, "block_rows": block_rows,
+        "block_columns": block_columns, "height": out_height, "width": out_width, "images": p.batch, "block_images": block_images,
+        "channels": p.group_inputs, "outputs": p.group_outputs, "taps": kernel_y * kernel_x, "padded": round_up(p.group_outputs, _WIDTH),
+        "step_y": p.stride[0], "step_x": p.stride[1], "source_width": width, "x_batch": p.x.strides[0], "x_channel": p.x.strides[1],
+        "g_batch": p.y.strides[0], "g_channel": p.y.strides[1], "taps_at": 0,
+    }  # fmt: skip
+    words["exact"] = native("convolution:weight_exact", partial(_exact, layout_of(words)))
+    words |= own
+    words["taps_at"] = len(words) + sum(map(len, (tables or {}).values()))
+    return words, {**(tables or {}), "all_taps": taps}
 
 
 def _inside(at: int, step: int, size: int, count: int) -> tuple[int, int]:
@@ -126,15 +120,10 @@ def store_partial(b: Builder, w: dict[str, str], s: str, group: str, channel: st
     b.loop(0, tall, 1, one_channel)
 
 
-def _exact_function() -> Function:
-    key = "convolution:weight_exact"
-    return native(key, _exact)
-
-
-def _exact(name: str, b: Builder) -> str:
+def _exact(layout: Layout, name: str, b: Builder) -> str:
     """Text of `name(args, s, channel, tall, output, wide, sums)`: a unit's sums by multiply-adds. The lanes of a vector are pixels
     of a row; sums of an image are added up."""
-    w = load_exact_words(b)
+    w = load_words(b, layout)
     blocks = Blocks(b, w, "%s")
     floats = f"<{_WIDTH} x float>"
     zeros = [(floats, "zeroinitializer")] * _EXACT_OUTPUTS

@@ -2,36 +2,26 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Final
 
-from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder
+from flambeau.compiler.emit.builder import Builder
 from flambeau.compiler.kernel import Function
 from flambeau.compiler.kernels.bfloat_parts import PARTS, PRODUCTS, are_safe
 from flambeau.compiler.kernels.convolution_judgement import NOTES, clear_notes, judge
-from flambeau.compiler.kernels.convolution_problem import load_words
+from flambeau.compiler.kernels.convolution_problem import load_record
 from flambeau.compiler.kernels.convolution_step_products import STEP_BYTES_OF, add_halves, add_sums, micro_function
 from flambeau.compiler.kernels.convolution_tile_pack import EXTENT, clear_extent, extent_in_memory
-from flambeau.compiler.kernels.convolution_weight_exact import WORDS, Blocks, load_exact_words, store_partial
+from flambeau.compiler.kernels.convolution_weight_exact import Blocks, store_partial
 from flambeau.compiler.kernels.convolution_weight_plane_pack import SHAPE
-from flambeau.compiler.kernels.description import module_of
 from flambeau.compiler.kernels.float_halves import together
 from flambeau.compiler.kernels.matmul_halves import multiply_halves
 from flambeau.compiler.kernels.matmul_parts_micro import multiply_parts
 from flambeau.compiler.kernels.matmul_parts_pack import PART_BYTES
 from flambeau.compiler.kernels.matmul_tile_pack import LANES
-from flambeau.compiler.kernels.matmul_tiles import SUMS_BYTES, configuration
-from flambeau.runtime.target import Target
+from flambeau.compiler.kernels.matmul_tiles import SUMS_BYTES
 
 WIDTH: Final = 16
 PLACES: Final = 32  # of a step
-_OF_PARTS: Final = ("copy_parts", "turn_parts", "tiles_parts")
-_OF_HALVES: Final = ("look", "copy_halves", "turn_halves", "tiles_halves")
-_POINTERS: Final = ("scratch", *_OF_PARTS, *_OF_HALVES)
-NAMES: Final = (
-    *_POINTERS, "x_group", "g_group", "splits", "split_panels", "o_panels", "image_places", "pitch", "image_rows", "x_channel_bytes", "x_part_bytes",
-    "g_channel_bytes", "g_part_bytes", "x_at", "g_at", "steps_at", "sums_at", "extents_at", "scratch_bytes", "panel_bytes", "visit_steps", "shifts_at",
-)  # fmt: skip
 _MICRO: Final = (("i64", "%steps"), ("ptr", "%a"), ("i64", "%a_row"), ("i64", "%a_part"), ("ptr", "%b"), ("ptr", "%sums"))
 
 
@@ -70,18 +60,8 @@ def _products(b: Builder, high: int, broad: int, form: str) -> None:
     b.loop(0, "%steps", 1, step)
 
 
-def emit(form: str, key: str, target: Target) -> str:
-    from flambeau.runtime.jit import symbol
-
-    return module_of([partial(_driver, form, symbol(key))], target, [configuration()])
-
-
-def _driver(form: str, name: str, b: Builder) -> str:
-    own = b.gep("i64", "%args", len(WORDS))
-    w = load_exact_words(b) | load_words(b, own, len(_POINTERS), NAMES)
-    of_x = b.gep("i64", own, len(NAMES))
-    of_g = b.gep("i64", of_x, len(SHAPE))
-    shifts = b.gep("i64", "%args", w["shifts_at"])
+def body(form: str, b: Builder, w: dict[str, str]) -> None:
+    of_x, of_g, shifts = w["of_x"], w["of_g"], w["shifts"]
     b.call("void", "llvm.x86.ldtilecfg", [("ptr", "@tile_configuration")])
     scratch = b.gep("i8", w["scratch"], b.mul("%worker", w["scratch_bytes"]))
     planes, g_planes, g_steps, acc = (b.gep("i8", scratch, w[at]) for at in ("x_at", "g_at", "steps_at", "sums_at"))
@@ -189,7 +169,7 @@ def _driver(form: str, name: str, b: Builder) -> str:
 
             def look_at(source: str, batch: str, channels: str, stride: str, shape: str, notes: str) -> None:
                 """At the rows of some images that planes of a block hold. Rows lie next to each other."""
-                q = load_words(b, shape, 0, SHAPE)
+                q = load_record(b, shape, SHAPE)
                 low = b.max("0", b.sub(y, q["top"]))
                 high = b.min(q["source_height"], b.sub(b.add(b.add(y, rows), q["reach_y"]), q["top"]))
                 start, length = b.mul(low, q["stride_y"]), b.mul(b.max("0", b.sub(high, low)), q["stride_y"])
@@ -250,4 +230,3 @@ def _driver(form: str, name: str, b: Builder) -> str:
 
     b.loop("%begin", "%end", 1, unit)
     b.call("void", "llvm.x86.tilerelease", [])
-    return b.function(KERNEL_HEADER.format(name=name), "ret i64 0")

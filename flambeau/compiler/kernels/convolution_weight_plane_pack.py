@@ -18,7 +18,7 @@ from flambeau.compiler.kernel import Function
 from flambeau.compiler.kernels.bfloat_parts import split_in_order
 from flambeau.compiler.kernels.convolution_judgement import scale_of
 from flambeau.compiler.kernels.convolution_patches import UNIT, bit_mask
-from flambeau.compiler.kernels.convolution_problem import load_words
+from flambeau.compiler.kernels.convolution_problem import load_record
 from flambeau.compiler.kernels.convolution_tile_pack import CARRIED, COUNTS, EXTENT, NOTHING_CARRIED, lanes_inside
 from flambeau.compiler.kernels.description import native
 from flambeau.compiler.kernels.float_halves import halves_in_order
@@ -43,7 +43,7 @@ def copy_function(form: str) -> Function:
 
 def _copy(form: str, name: str, b: Builder) -> str:
     """Rows are written in ascending order with whole vectors: what one writes beyond its end, the next overwrites."""
-    w = load_words(b, "%shape", 0, SHAPE)
+    w = load_record(b, "%shape", SHAPE)
     start_of, put = CARRIED.get(form, NOTHING_CARRIED)
     scale = scale_of(b, "%extent") if form == "halves" else ""
     rows = b.add("%rows", w["reach_y"])

@@ -20,7 +20,7 @@ from the images themselves. Partial sums and blocks depend on sizes only, hence 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -33,14 +33,15 @@ from flambeau.compiler.kernels.convolution_judgement import NOTES, look_function
 from flambeau.compiler.kernels.convolution_patches import Geometry
 from flambeau.compiler.kernels.convolution_planes import axes, balanced, shared_zeros
 from flambeau.compiler.kernels.convolution_problem import Problem, numel
-from flambeau.compiler.kernels.convolution_weight_exact import WORDS, exact_words
-from flambeau.compiler.kernels.convolution_weight_plane_kernel import NAMES, PLACES, WIDTH, emit, micro
-from flambeau.compiler.kernels.convolution_weight_plane_pack import SHAPE, SLACK, copy_function, turn_function
+from flambeau.compiler.kernels.convolution_weight_exact import exact_words
+from flambeau.compiler.kernels.convolution_weight_plane_kernel import PLACES, WIDTH, body, micro
+from flambeau.compiler.kernels.convolution_weight_plane_pack import SLACK, copy_function, turn_function
+from flambeau.compiler.kernels.description import describe
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, round_up
 from flambeau.compiler.kernels.matmul_halves import form_of
 from flambeau.compiler.kernels.matmul_parts_pack import STEP_BYTES
 from flambeau.compiler.kernels.matmul_tile_pack import LANES
-from flambeau.compiler.kernels.matmul_tiles import SUMS_BYTES
+from flambeau.compiler.kernels.matmul_tiles import SUMS_BYTES, configuration
 from flambeau.symbols import maximum, minimum
 
 # Places of a block, whose products an accumulator sums: a sixth of all within these bounds. (Errors are then 0.06 to 0.9 of
@@ -146,25 +147,27 @@ def plane_weight_gradient(graph: Graph, p: Problem, node: int, make_partials: Ca
     extents_at = sums_at + 2 * SUMS_BYTES
     scratch = extents_at + 2 * NOTES
     form = form_of(p.target, p.batch * p.y.shape[2] * p.y.shape[3]).name
-    of_halves: list[Word] = [look_function(), copy_function("halves"), turn_function("halves"), micro("halves")]
+    forms = dict.fromkeys(("parts", form))
     shifts = [2 * (y * plan.pitch + x) for y in axis_y.places for x in axis_x.places]
     out_height, out_width = p.y.shape[2:]
     of_x: list[Word] = [
         p.x.strides[1], g.stride_y, g.source_height, g.source_width, axis_y.before, axis_x.before, plan.pitch, axis_y.reach, x_channel, plan.x_part,
     ]  # fmt: skip
     of_g: list[Word] = [p.y.strides[1], out_width, out_height, out_width, 0, 0, plan.pitch, 0, g_channel, plan.g_part]
-    own: list[Word] = [
-        Scratch(scratch), copy_function("parts"), turn_function("parts"), micro("parts"), *(of_halves if form == "halves" else [0] * 4),
-        channels * p.x.strides[1], outputs * p.y.strides[1], splits, split_panels, o_panels, plan.image_rows * plan.pitch, plan.pitch, plan.image_rows,
-        x_channel, plan.x_part, g_channel, plan.g_part, 0, g_at, steps_at, acc_at, extents_at, scratch, panel_bytes, _VISIT_STEPS,
-        len(WORDS) + len(NAMES) + 2 * len(SHAPE), *of_x, *of_g, *shifts,
-    ]  # fmt: skip
-    words = exact_words(p, temporary_id, partials, plan.images, plan.rows, out_width, own)
-    key = f"convolution:weight_planes:float32:{form}"
+    own: dict[str, Word] = {
+        "scratch": Scratch(scratch), **{f"copy_{name}": copy_function(name) for name in forms}, **{f"turn_{name}": turn_function(name) for name in forms},
+        **{f"tiles_{name}": micro(name) for name in forms}, **({"look": look_function()} if form == "halves" else {}),
+        "x_group": channels * p.x.strides[1], "g_group": outputs * p.y.strides[1], "splits": splits, "split_panels": split_panels, "o_panels": o_panels,
+        "image_places": plan.image_rows * plan.pitch, "pitch": plan.pitch, "image_rows": plan.image_rows, "x_channel_bytes": x_channel,
+        "x_part_bytes": plan.x_part, "g_channel_bytes": g_channel, "g_part_bytes": plan.g_part, "x_at": 0, "g_at": g_at, "steps_at": steps_at,
+        "sums_at": acc_at, "extents_at": extents_at, "scratch_bytes": scratch, "panel_bytes": panel_bytes, "visit_steps": _VISIT_STEPS,
+    }  # fmt: skip
+    places: dict[str, Sequence[Word]] = {"of_x": of_x, "of_g": of_g, "shifts": shifts}
+    words, tables = exact_words(p, temporary_id, partials, plan.images, plan.rows, out_width, own, places)
     units = partials * p.groups * splits
-    products = Kernel(
-        name="convolution_weight_gradient_float32", key=key, emit=partial(emit, form, key), words=words,
-        reads=tuple(dict.fromkeys((p.x.root, p.y.root))), writes=(temporary_id,), units=units,
+    products = describe(
+        "convolution_weight_gradient_float32", f"convolution:weight_planes:float32:{form}", partial(body, form), words, tables,
+        constants=[configuration()], reads=tuple(dict.fromkeys((p.x.root, p.y.root))), writes=(temporary_id,), units=units,
         bytes=(numel(p.x) + numel(p.y)) * 4 + partials * bytes_each, operations=p.operations,
         nodes=(node,), min_units_per_thread=maximum(1, 4_000_000 * units // maximum(1, p.operations)),
     )  # fmt: skip

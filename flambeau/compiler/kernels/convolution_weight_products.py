@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder, vector
+from flambeau.compiler.emit.builder import Builder, vector
 from flambeau.compiler.emit.transpose import transpose_vectors
 from flambeau.compiler.kernels.convolution_patches import GATHER, bit_mask, pack_patches
 from flambeau.compiler.kernels.convolution_planes import (
@@ -16,19 +16,12 @@ from flambeau.compiler.kernels.convolution_planes import (
     fetch_planes,
     write_table,
 )
-from flambeau.compiler.kernels.convolution_problem import load_words
-from flambeau.compiler.kernels.description import module_of
+from flambeau.compiler.kernels.convolution_problem import load_record
+from flambeau.compiler.kernels.description import Writer
 from flambeau.compiler.kernels.matmul_element import Element, Tile
 from flambeau.compiler.tile.contract import Operands, contract
-from flambeau.runtime.target import Target
 
 CHUNK = 112  # pixels: 64 channels of g are 28 KiB of float32, and share a first-level cache of 48 KiB with the planes
-_POINTERS = ("g", "x", "partial", "scratch")
-NAMES = (
-    *_POINTERS, "groups", "splits", "partials", "blocks", "blocks_y", "blocks_x", "block_rows", "block_columns",
-    "chunk_rows", "chunk_columns", "batch", "images", "outputs", "channels", "split_channels", "padded", "g_batch", "g_channel", "x_batch", "x_channel",
-    "scratch_bytes", "copied_at", "transposed_at", "table_at",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,19 +43,14 @@ class Facts:
         return f"{self.element.name}:{self.tile.key}:{self.vector_bits}:{self.g_kind}:{self.x_kind}:{'flat' if self.flat else 'copied'}"
 
 
-def emit_products(facts: Facts, key: str, target: Target) -> str:
-    from flambeau.runtime.jit import symbol
-
+def helpers(facts: Facts) -> list[Writer]:
     tile = facts.tile
     heights = (tile.rows, tile.rows // 2)
-    writers: list[Callable[[Builder], str]] = [
-        partial(_micro_kernel, facts.sums, tile, height, vectors) for height in heights for vectors in range(tile.vectors, 0, -1)
-    ]  # fmt: skip
+    writers: list[Writer] = [partial(_micro_kernel, facts.sums, tile, height, vectors) for height in heights for vectors in range(tile.vectors, 0, -1)]
     writers += [partial(_taps, tile), lambda b: copy_planes(b, facts.element, tile.width, facts.x_kind)]
     if not facts.flat:
         writers.append(lambda b: pack_patches(b, facts.element, tile.width, CHUNK, facts.g_kind, "copy_gradient"))
-    writers += [lambda b: _transpose_chunk(b, facts.sums, tile), lambda b: _driver(b, facts, symbol(key))]
-    return module_of(writers, target)
+    return [*writers, lambda b: _transpose_chunk(b, facts.sums, tile)]
 
 
 _MICRO = (
@@ -137,12 +125,9 @@ def _taps(tile: Tile, b: Builder) -> str:
     return b.function(f"define internal void @taps({_MICRO}, i64 %vectors) noinline #0")
 
 
-def _driver(b: Builder, facts: Facts, symbol: str) -> str:
+def body(facts: Facts, b: Builder, w: dict[str, str]) -> None:
     memory, compute, tile = facts.element.memory, facts.sums.compute, facts.tile
-    w = load_words(b, "%args", len(_POINTERS), NAMES)
-    phase = b.gep("i64", "%args", len(NAMES))
-    q = load_words(b, phase, 0, PHASE)
-    g_geometry = b.gep("i64", "%args", len(NAMES) + len(PHASE))
+    q = load_record(b, w["phase"], PHASE)
     planes = b.gep("i8", w["scratch"], b.mul("%worker", w["scratch_bytes"]))
     copied, transposed, table = (b.gep("i8", planes, w[name]) for name in ("copied_at", "transposed_at", "table_at"))
     kernel = b.mul(q["taps_y"], q["taps_x"])
@@ -186,7 +171,7 @@ def _driver(b: Builder, facts: Facts, symbol: str) -> str:
 
             def copy_image(i: str) -> None:
                 b.call("void", "copy_planes", [
-                    ("ptr", phase), ("ptr", b.gep(memory, x, b.mul(i, w["x_batch"]))),
+                    ("ptr", w["phase"]), ("ptr", b.gep(memory, x, b.mul(i, w["x_batch"]))),
                     ("ptr", b.gep(compute, planes, b.mul(i, image_planes))), ("i64", count), ("i64", y0), ("i64", x0),
                     ("i64", rows),
                 ], declare=False)  # fmt: skip
@@ -219,7 +204,7 @@ def _driver(b: Builder, facts: Facts, symbol: str) -> str:
                         source, step = b.gep(memory, here, p), w["g_channel"]
                         if not facts.flat:
                             b.call("void", "copy_gradient", [
-                                ("ptr", g_geometry), ("ptr", here), ("i64", p), ("i64", pixels), ("i64", w["outputs"]),
+                                ("ptr", w["g_geometry"]), ("ptr", here), ("i64", p), ("i64", pixels), ("i64", w["outputs"]),
                                 ("ptr", copied),
                             ], declare=False)  # fmt: skip
                             source, step = copied, str(CHUNK)
@@ -277,7 +262,6 @@ def _driver(b: Builder, facts: Facts, symbol: str) -> str:
         b.loop(first, after, 1, block)
 
     b.loop("%begin", "%end", 1, unit)
-    return b.function(KERNEL_HEADER.format(name=symbol), "ret i64 0")
 
 
 def _transpose_chunk(b: Builder, element: Element, tile: Tile) -> str:

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder
+from flambeau.compiler.emit.builder import Builder
 from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Address, Function, Kernel, Scratch, Word
 from flambeau.compiler.kernels.bfloat_parts import are_safe
@@ -35,16 +35,15 @@ from flambeau.compiler.kernels.convolution_image_pack import (
     packed_bytes,
     whole_note,
 )  # fmt: skip
-from flambeau.compiler.kernels.convolution_problem import Problem, load_words, numel
+from flambeau.compiler.kernels.convolution_problem import Problem, numel
 from flambeau.compiler.kernels.convolution_step_products import STEP_BYTES_OF, add_halves, add_sums, micro_function, multiply_step
-from flambeau.compiler.kernels.convolution_weight_exact import WORDS, Blocks, exact_words, load_exact_words, store_partial
-from flambeau.compiler.kernels.description import module_of
+from flambeau.compiler.kernels.convolution_weight_exact import Blocks, exact_words, store_partial
+from flambeau.compiler.kernels.description import describe
 from flambeau.compiler.kernels.float_halves import together
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, round_up
 from flambeau.compiler.kernels.matmul_halves import form_of
 from flambeau.compiler.kernels.matmul_tile_pack import LANES
 from flambeau.compiler.kernels.matmul_tiles import SUMS_BYTES, configuration
-from flambeau.runtime.target import Target
 from flambeau.symbols import maximum
 
 _WIDTH: Final = 16
@@ -55,11 +54,6 @@ _UNITS: Final = 32  # partial sums are made until there are so many units (the s
 _OUTPUT_PANELS: Final = 2  # of a unit: x's steps come from far only once for them
 _MOST_BYTES: Final = 96 << 20  # of the steps of an operand
 _NEAR_BYTES: Final = 1 << 20  # steps that stay in a second-level cache
-_POINTERS: Final = ("x_steps", "g_steps", "scratch", "tiles_parts", "tiles_halves")
-_NAMES: Final = (
-    *_POINTERS, "c_panels", "o_panels", "o_blocks", "image_blocks", "x_panel_steps", "g_panel_steps", "x_chunks", "g_chunks",
-    "x_notes_at", "g_notes_at", "x_elements", "g_elements", "scratch_bytes", "sums_at",
-)  # fmt: skip
 
 
 def weight_tiles_apply(p: Problem) -> bool:
@@ -99,16 +93,18 @@ def tile_weight_gradient(graph: Graph, p: Problem, node: int, make_partials: Cal
     sums_at = _OUTPUT_PANELS * taps * SUMS_BYTES
     scratch = sums_at + 2 * SUMS_BYTES
     temporary_id = make_partials(partials)
-    own: list[Word] = [
-        Address(x.value), Address(g.value), Scratch(scratch), _micro("parts"), _micro("halves") if form == "halves" else 0,
-        x.panels, g.panels, o_blocks, x.blocks, x.steps, g.steps, x.chunks, g.chunks, x.notes_at, g.notes_at, x.elements, g.elements, scratch, sums_at,
-    ]  # fmt: skip
-    words = exact_words(p, temporary_id, partials, LANES, block_rows, block_columns, own)
-    key = f"convolution:weight_tiles:float32:{form}"
+    own: dict[str, Word] = {
+        "x_steps": Address(x.value), "g_steps": Address(g.value), "scratch": Scratch(scratch),
+        **{f"tiles_{name}": _micro(name) for name in dict.fromkeys(("parts", form))}, "c_panels": x.panels, "o_panels": g.panels, "o_blocks": o_blocks,
+        "image_blocks": x.blocks, "x_panel_steps": x.steps, "g_panel_steps": g.steps, "x_chunks": x.chunks, "g_chunks": g.chunks,
+        "x_notes_at": x.notes_at, "g_notes_at": g.notes_at, "x_elements": x.elements, "g_elements": g.elements, "scratch_bytes": scratch,
+        "sums_at": sums_at,
+    }  # fmt: skip
+    words, tables = exact_words(p, temporary_id, partials, LANES, block_rows, block_columns, own)
     units = partials * tiles_of_units
-    products = Kernel(
-        name="convolution_weight_gradient_float32", key=key, emit=partial(_emit, form, key), words=words,
-        reads=tuple(dict.fromkeys((x.value, g.value, p.x.root, p.y.root))), writes=(temporary_id,), units=units,
+    products = describe(
+        "convolution_weight_gradient_float32", f"convolution:weight_tiles:float32:{form}", partial(_body, form), words, tables,
+        constants=[configuration()], reads=tuple(dict.fromkeys((x.value, g.value, p.x.root, p.y.root))), writes=(temporary_id,), units=units,
         bytes=(numel(p.x) + numel(p.y)) * 6 + partials * groups * taps * channels * outputs * 4, operations=p.operations,
         nodes=(node,), min_units_per_thread=maximum(1, 4_000_000 * units // maximum(1, p.operations)),
     )  # fmt: skip
@@ -136,14 +132,7 @@ def _micro(form: str) -> Function:
     return micro_function("weight_tiles", form, _MICRO, body)
 
 
-def _emit(form: str, key: str, target: Target) -> str:
-    from flambeau.runtime.jit import symbol
-
-    return module_of([partial(_driver, form, symbol(key))], target, [configuration()])
-
-
-def _driver(form: str, name: str, b: Builder) -> str:
-    w = load_exact_words(b) | load_words(b, b.gep("i64", "%args", len(WORDS)), len(_POINTERS), _NAMES)
+def _body(form: str, b: Builder, w: dict[str, str]) -> None:
     b.call("void", "llvm.x86.ldtilecfg", [("ptr", "@tile_configuration")])
     acc = b.gep("i8", w["scratch"], b.mul("%worker", w["scratch_bytes"]))
     sums = b.gep("i8", acc, w["sums_at"])
@@ -230,4 +219,3 @@ def _driver(form: str, name: str, b: Builder) -> str:
 
     b.loop("%begin", "%end", 1, unit)
     b.call("void", "llvm.x86.tilerelease", [])
-    return b.function(KERNEL_HEADER.format(name=name), "ret i64 0")

@@ -11,19 +11,14 @@ from collections.abc import Callable
 from functools import partial
 from math import gcd
 
-from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder, module, vector
+from flambeau.compiler.emit.builder import Builder, vector
 from flambeau.compiler.kernel import Address, Kernel, Word
 from flambeau.compiler.kernels.convolution_patches import GATHER, WORDS, Geometry, load_word, masked_read, word_of
-from flambeau.compiler.kernels.convolution_problem import Problem, load_words, numel
+from flambeau.compiler.kernels.convolution_problem import Problem, numel
+from flambeau.compiler.kernels.description import describe
 from flambeau.compiler.kernels.matmul_blocking import ceil_div
 from flambeau.compiler.kernels.matmul_element import Element
-from flambeau.runtime.target import Target
 from flambeau.symbols import maximum
-
-_WEIGHTS_NAMES = (
-    "weights", "packed", "row_panels", "phases", "rows", "channels", "group", "row", "channel", "tap_row",
-    "tap_column", "weights_group",
-)  # fmt: skip
 
 
 def pack_weights(
@@ -34,31 +29,25 @@ def pack_weights(
     out_stride, in_stride, tap_row, tap_column = p.w.strides
     row, channel = (in_stride, out_stride) if gradient else (out_stride, in_stride)
     row_panels = ceil_div(rows, height)
-    words: list[Word] = [
-        p.w.word, Address(packed), row_panels, len(phases), rows, channels, p.group_outputs * out_stride, row, channel,
-        tap_row, tap_column, weights_group,
-    ]  # fmt: skip
-    for g in phases:
-        words += g.words()
+    words: dict[str, Word] = {
+        "weights": p.w.word, "packed": Address(packed), "row_panels": row_panels, "phases": len(phases), "rows": rows, "channels": channels,
+        "group": p.group_outputs * out_stride, "row": row, "channel": channel, "tap_row": tap_row, "tap_column": tap_column,
+        "weights_group": weights_group,
+    }  # fmt: skip
     bits = p.target.vector_bits
     lanes = gcd(height, max(1, bits // (8 * element.compute_bytes)))
     key = f"convolution:weights:{element.name}:{height}:{lanes}:{bits}:{'rows' if by_rows else 'channels'}"
     count = numel(p.w)
-    return Kernel(
-        name=f"convolution_weights_{element.name}", key=key,
-        emit=partial(_emit_weights, element, height, lanes, bits, by_rows, key), words=words,
-        reads=(p.w.root,), writes=(packed,), units=p.groups * row_panels, bytes=2 * count * element.compute_bytes,
+    return describe(
+        f"convolution_weights_{element.name}", key, partial(_pack, element, height, lanes, by_rows), words,
+        {"geometries": [word for g in phases for word in g.words()]}, reads=(p.w.root,), writes=(packed,), units=p.groups * row_panels,
+        bytes=2 * count * element.compute_bytes,
         nodes=(node,), min_units_per_thread=maximum(1, 16384 * p.groups * row_panels // maximum(1, count)),
     )  # fmt: skip
 
 
-def _emit_weights(element: Element, height: int, lanes: int, bits: int, by_rows: bool, key: str, target: Target) -> str:
+def _pack(element: Element, height: int, lanes: int, by_rows: bool, b: Builder, w: dict[str, str]) -> None:
     """`lanes` rows are gathered at a time, all their K: the rows of a whole panel would share a few sets of the cache."""
-    from flambeau.runtime.jit import symbol
-
-    b = Builder(target)
-    w = load_words(b, "%args", 2, _WEIGHTS_NAMES)
-    geometries = b.gep("i64", "%args", len(_WEIGHTS_NAMES))
 
     def unit(u: str) -> None:
         g, panel = b.op(f"udiv i64 {u}, {w['row_panels']}"), b.op(f"urem i64 {u}, {w['row_panels']}")
@@ -67,19 +56,10 @@ def _emit_weights(element: Element, height: int, lanes: int, bits: int, by_rows:
         source = b.gep(element.memory, w["weights"], b.add(b.mul(g, w["group"]), b.mul(r0, w["row"])))
 
         def phase(f: str) -> None:
-            geometry = b.gep("i64", geometries, b.mul(f, WORDS))
+            geometry = b.gep("i64", w["geometries"], b.mul(f, WORDS))
             field = {
                 name: load_word(b, geometry, word_of(name))
-                for name in (
-                    "taps_y",
-                    "taps_x",
-                    "weights_offset",
-                    "channel_block",
-                    "first_y",
-                    "skip_y",
-                    "first_x",
-                    "skip_x",
-                )
+                for name in ("taps_y", "taps_x", "weights_offset", "channel_block", "first_y", "skip_y", "first_x", "skip_x")
             }
             taps = b.mul(field["taps_y"], field["taps_x"])
             panel_at = b.mul(r0, b.mul(w["channels"], taps))
@@ -128,5 +108,3 @@ def _emit_weights(element: Element, height: int, lanes: int, bits: int, by_rows:
         b.loop(0, w["phases"], 1, phase)
 
     b.loop("%begin", "%end", 1, unit)
-    text = b.function(KERNEL_HEADER.format(name=symbol(key)), "ret i64 0")
-    return module([text], b.declarations, target)

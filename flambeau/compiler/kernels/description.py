@@ -56,6 +56,12 @@ def load_words(b: Builder, layout: Layout) -> dict[str, str]:
     return found
 
 
+def add_reader(words: dict[str, Word], name: str, make: Callable[[Layout], Function], tables: Mapping[str, Sequence[Word]] | None = None) -> None:
+    """Add a function that reads the kernel's words itself."""
+    words[name] = ErrorRecord()  # an address, too
+    words[name] = make(layout_of(words, tables))
+
+
 def count_words(layout: Layout) -> int:
     """How many there are: where the epilogue's begin."""
     return sum(type_ if isinstance(type_, int) else 1 for _, type_ in layout)

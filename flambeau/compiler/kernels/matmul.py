@@ -14,7 +14,7 @@ from functools import partial
 
 from flambeau.compiler.graph import Graph, Value
 from flambeau.compiler.kernel import Address, Function, Kernel, Scratch, Word
-from flambeau.compiler.kernels.description import Body, Epilogue, Layout, Writer, describe, layout_of
+from flambeau.compiler.kernels.description import Body, Epilogue, Layout, Writer, add_reader, describe
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, round_up
 from flambeau.compiler.kernels.matmul_dots import dots_way
 from flambeau.compiler.kernels.matmul_driver import Way
@@ -341,7 +341,7 @@ def _kernel(
 ) -> Kernel:  # fmt: skip
     element = facts.element
     for name, function in (late or {}).items():
-        words[name] = function(layout_of(words))
+        add_reader(words, name, function)
     operations = 2 * product.m * product.n * product.k * product.batches * (4 if element.parts == 2 else 1)
     nbytes = (product.m * product.k + product.k * product.n) * element.itemsize + product.m * product.n * element.result.itemsize
     return describe(
