@@ -24,8 +24,8 @@ from flambeau.compiler.kernels.matmul_halves import form_of, halves_way
 from flambeau.compiler.kernels.matmul_packed import packed_way
 from flambeau.compiler.kernels.matmul_parts import PARTS, parts_pay, parts_way
 from flambeau.compiler.kernels.matmul_prepacked import Panels, Prepacked
-from flambeau.compiler.kernels.matmul_small import ITEM_OPERATIONS, height_of, is_small, small_body
-from flambeau.compiler.kernels.matmul_split import count_parts, sum_body
+from flambeau.compiler.kernels.matmul_small import ITEM_OPERATIONS, UNREAD, height_of, is_small, small_body
+from flambeau.compiler.kernels.matmul_split import READ_BY_SUM, count_parts, sum_body
 from flambeau.compiler.kernels.matmul_tiles import tile_way
 from flambeau.compiler.kernels.matrix_rows import COLUMNS, rows_body, scratch_bytes
 from flambeau.compiler.kernels.matrix_rows import height_of as rows_height
@@ -201,7 +201,7 @@ def make_matmul(
     first = _product_kernel(cut, element, tile, host, None, node_index)
     facts = _facts(product, element, tile, host)
     total = replace(product, a=Operand(Address(parts), parts, product.n, 1), splits=splits)
-    sums = {name: word for name, word in _common_words(total, facts).items() if name != "b"}
+    sums = {name: word for name, word in _common_words(total, facts).items() if name in READ_BY_SUM}
     second = _kernel(
         f"matmul:sum:{facts.key()}", partial(sum_body, facts, epilogue is not None), facts, sums, product=total, node_index=node_index, epilogue=epilogue,
         units=product.m, min_units=maximum(1, (256 << 10) // maximum(1, splits * product.n * element.itemsize)),
@@ -317,7 +317,8 @@ def _small_kernel(product: Product, facts: Facts, host: Target, described: Calla
     # As of the blocked product: a thread is worth its start from a million operations on.
     min_units = maximum(1, 1_000_000 // (2 * product.m * product.n * product.k + ITEM_OPERATIONS))
     key = f"matmul:small:{vectors}x{height}:{facts.key()}"
-    return described(key, partial(small_body, facts, vectors, height), facts, _common_words(product, facts), units=product.batches, min_units=min_units)
+    words = {name: word for name, word in _common_words(product, facts).items() if name not in UNREAD}
+    return described(key, partial(small_body, facts, vectors, height), facts, words, units=product.batches, min_units=min_units)
 
 
 def _common_words(product: Product, facts: Facts) -> dict[str, Word]:

@@ -29,6 +29,10 @@ _MOST_HEIGHT = {1: 8, 2: 8, 3: 8, 4: 6}  # rows at once, by vectors: accumulator
 _MOST_HEIGHT_OF_16 = {1: 8, 2: 4, 3: 3, 4: 2}  # in 16 registers
 
 
+# Words of products that the body has no use for: an item is so short that they would show.
+UNREAD = frozenset(("b_column", "c_column", "rows_per_batch", "splits", "k_total"))
+
+
 def is_small(element: Element, facts: Facts, m: int, n: int, k: int, batches: int, host: Target) -> bool:
     """Whether products of these sizes are done here. K is one block of the blocked product: the bits are the same."""
     return (

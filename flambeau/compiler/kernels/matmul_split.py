@@ -16,6 +16,7 @@ MOST_PARTS = 16
 _TILES = 32  # tiles that are enough for the threads of a machine of some size ...
 _TILE = 448  # ... of this many outputs: AVX-512's 14 x 32 (the same everywhere, so that results differ less)
 _MOST_OUTPUTS = 1 << 18  # more outputs never cut K: an extra pass over them would cost more than 1 % of the product
+READ_BY_SUM = frozenset("a c m n splits c_row c_column rows_per_batch".split())  # words of products; "a": the temporary
 _CHUNK = 64  # rows between two calls of the epilogue
 
 
