@@ -25,7 +25,14 @@ class Size(tuple[int, ...]):
         return f"torch.Size([{', '.join(map(str, self))}])"
 
     def __add__(self, other: Any) -> Size:  # type: ignore[override]
-        return Size(tuple(self) + tuple(other))
+        if isinstance(other, tuple):
+            return Size((*self, *other))
+        if hasattr(other, "__array_ufunc__"):  # arrays of NumPy add to each size
+            return NotImplemented
+        raise TypeError(f"can only concatenate tuple (not {type(other).__name__}) to torch.Size")
+
+    def __radd__(self, other: Any) -> Size:
+        return Size((*other, *self)) if isinstance(other, tuple) else NotImplemented
 
     def __getitem__(self, index: Any) -> Any:
         item = tuple.__getitem__(self, index)

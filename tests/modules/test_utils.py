@@ -323,5 +323,24 @@ def test_return_types_have_their_classes() -> None:
 
     assert isinstance(ft.ones(3).topk(2), return_types.topk) and return_types.cummax.__name__ == "cummax"
     assert len(return_types.all_return_types) == len(dir(return_types)) - 1
+    found = ft.ones(2, 2).max(1)
+    assert (found.n_fields, found.n_sequence_fields, found.n_unnamed_fields) == (2, 2, 0)  # PyTorch's
+    for made in (return_types.max([1, 2]), return_types.max((1, 2)), return_types.max(1, 2), return_types.max(values=1, indices=2)):
+        assert (type(made), made.values, made.indices) == (type(found), 1, 2)
+
     with pytest.raises(AttributeError, match=r"torch\.return_types has no attribute 'topkk'"):
         return_types.topkk
+
+
+@pytest.mark.parametrize("other", [(3,), [3], 1, "a", np.array(1), np.array([1, 2])], ids=repr)
+def test_sizes_are_added_to_as_pytorchs(other: Any) -> None:
+    torch = pytest.importorskip("torch")
+    for add in (lambda s: s + other, lambda s: other + s, lambda s: s + s, lambda s: s + type(s)((4,))):
+        try:
+            wanted = add(torch.Size([1, 2]))
+        except TypeError:
+            with pytest.raises(TypeError):
+                add(ft.Size([1, 2]))
+        else:
+            found = add(ft.Size([1, 2]))
+            assert type(found).__name__ == type(wanted).__name__ and list(found) == list(wanted)
