@@ -187,7 +187,11 @@ def page(rows: list[Row], versions: dict[str, str], before: str = "") -> str:
         named = ", ".join(f"{p} {versions.get(p.lower().replace('_', '-'), '?')}" for p in r.packages)
         made.append(f"| {named} | {r.what} | {r.verdict.replace('|', '/')} |")
     lines += sorted([*made, *_standing(before, rows).values()], key=str.lower)
-    return "\n".join([*lines, *speed_table(rows, _processor_name())]) + "\n"
+    timed = speed_table(rows, _processor_name())
+    if not timed:  # measured earlier
+        _, heading, table = before.partition(SUITES_HEADING)[0].partition("\n## As fast")
+        timed = [heading + table.rstrip()] if heading else []
+    return "\n".join([*lines, *timed]) + "\n"
 
 
 def main(arguments: list[str] | None = None) -> int:

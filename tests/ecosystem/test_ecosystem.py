@@ -66,6 +66,7 @@ def test_pages_keep_what_was_not_run_again() -> None:
     assert "| new | step | 1.00, 4.00 | 4.00 | 2.0, 3.0 | 1.50 |" in page and "|  | inference | 2.00, 1.00 | 0.50 |  |  |" in page
     assert "in 1 of 2 parts, geometric mean 1.41. Whole processes: 1 of 1, 1.50." in page
     assert compare.page(rows, {"new": "2.0"}, page) == page
+    assert "| new | step | 1.00, 4.00 | 4.00 | 2.0, 3.0 | 1.50 |" in compare.page([rows[1]], {}, page + "\n" + compare.SUITES_HEADING + "\n")
     assert compare.speed_table([rows[1]], "some processor") == []
 
 

@@ -1,4 +1,4 @@
-"""torchvision: Faster R-CNN's losses and detections, nms, roi_align, roi_pool, deform_conv2d."""
+"""torchvision: Faster R-CNN's losses and detections, nms, roi_align, roi_pool, ps_roi_align, ps_roi_pool, deform_conv2d."""
 
 import json
 
@@ -14,6 +14,11 @@ pooled = torchvision.ops.roi_align(image, [boxes / 3], output_size=3, spatial_sc
 pooled.square().sum().backward()
 found["roi_align"] = [pooled.sum().item(), image.grad.abs().sum().item()]
 found["roi_pool"] = torchvision.ops.roi_pool(image.detach(), [boxes / 3], output_size=2).sum().item()
+for name, options in (("roi_pool", {}), ("ps_roi_pool", {}), ("ps_roi_align", {"sampling_ratio": 2})):
+    image.grad = None
+    pooled = getattr(torchvision.ops, name)(image, [boxes / 3], output_size=2, **options)
+    pooled.square().sum().backward()
+    found[f"{name} and its gradient"] = [pooled.sum().item(), image.grad.abs().sum().item()]
 deform = torchvision.ops.DeformConv2d(4, 4, 3, padding=1)
 found["deform_conv2d"] = deform(image.detach(), torch.randn(1, 18, 16, 16), torch.rand(1, 9, 16, 16)).abs().sum().item()
 torch.manual_seed(0)
