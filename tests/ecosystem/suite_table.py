@@ -101,7 +101,8 @@ SUITES = (
           _under("test", "test_models.py test_ops.py test_transforms_v2.py test_backbone_utils.py test_models_detection_utils.py test_utils.py")
           + " --every 100"),
     Suite("transformers-families", "transformers", "huggingface/transformers", "v5.5.0",
-          "models: 20 other families, among them RoBERTa, DeBERTa, BART, OPT, Gemma, Phi, Falcon, Swin, DETR, SAM, Mamba: 1 of 40", "tests utils src/transformers",
+          "models: 20 other families, among them RoBERTa, DeBERTa, BART, OPT, Gemma, Phi, Falcon, Swin, DETR, SAM, Mamba: 1 of 40",
+          "tests utils src/transformers",
           " ".join(f"tests/models/{m}/test_modeling_{m}.py" for m in "roberta distilbert deberta_v2 electra bart opt gemma phi falcon gpt_neox bloom "
                    "swin deit convnext detr segformer sam mamba pegasus hubert".split()) + " --every 40"),
     Suite("transformers-generation", "transformers", "huggingface/transformers", "v5.5.0", "generation, Trainer, data collators: 1 of 2",
@@ -115,8 +116,10 @@ SUITES = (
     Suite("diffusers", "diffusers", "huggingface/diffusers", "v0.40.0", "schedulers, UNets, autoencoders, layers: 1 of 8", "tests",
           _under("tests", "schedulers models/unets models/autoencoders models/test_activations.py models/test_attention_processor.py "
                  "models/test_layers_utils.py") + " --every 8"),
-    Suite("diffusers-transformers", "diffusers", "huggingface/diffusers", "v0.40.0", "transformers of images and videos, pipelines of Stable Diffusion: 1 of 8",
-          "tests", _under("tests", "models/transformers pipelines/stable_diffusion pipelines/stable_diffusion_xl pipelines/flux pipelines/ddim") + " --every 8"),
+    Suite("diffusers-transformers", "diffusers", "huggingface/diffusers", "v0.40.0",
+          "transformers of images and videos, pipelines of Stable Diffusion: 1 of 8",
+          "tests", _under("tests", "models/transformers pipelines/stable_diffusion pipelines/stable_diffusion_xl pipelines/flux pipelines/ddim")
+          + " --every 8"),
     Suite("peft", "peft", "huggingface/peft", "v0.20.0", "adapters of custom models, buffers, utilities: 1 of 60", "tests",
           _under("tests", "test_custom_models.py test_initialization.py test_bufferdict.py test_other.py test_config.py test_mixed.py") + " --every 60"),
     Suite("stable-baselines3", "stable-baselines3", "DLR-RM/stable-baselines3", "v2.8.0", "a sample of all: 1 of 8", "tests", "tests --every 8"),
