@@ -17,7 +17,7 @@ meshes = {1: line}
 if size % 2 == 0:
     meshes[2] = init_device_mesh("cpu", (2, size // 2))
 torch.manual_seed(0)
-wrong, refused, found = [], {}, {}
+wrong, refused, found, expectations = [], {}, {}, {}
 EACH, asked = {2: 1, 3: 2, 4: 5}[size], [0]  # on more ranks every second or fifth case: they share the processors
 
 
@@ -26,17 +26,25 @@ def lay(like, t, places=None):
     return distribute_tensor(t, like.device_mesh, places or [Replicate()] * like.device_mesh.ndim) if isinstance(like, DTensor) else t
 
 
-def check(name, function, shapes, *places, mesh=line):
-    """Compare results and gradients with those of whole tensors."""
-    asked[0] += 1
-    if asked[0] % EACH:
-        return
-    name = f"{name} {places}"
+def expectation(function, shapes):
+    """Whole tensors, and a function's result and gradients of them; the gradient of the result, which is any, too."""
     wholes = [torch.randn(*s, dtype=torch.float64) for s in shapes]
     a = [x.clone().requires_grad_() for x in wholes]
     u = function(*a)
     w = torch.randn(u.shape, dtype=torch.float64)
     (u * w).sum().backward()
+    return wholes, w, u.detach(), [u.detach(), *[x.grad for x in a]]
+
+
+def check(name, function, shapes, *places, mesh=line):
+    """Compare results and gradients with those of whole tensors."""
+    asked[0] += 1
+    if asked[0] % EACH:
+        return
+    if (name, *shapes) not in expectations:  # the same for all placements
+        expectations[name, *shapes] = expectation(function, shapes)
+    wholes, w, u, expected = expectations[name, *shapes]
+    name = f"{name} {places}"
     try:
         b = [distribute_tensor(x.clone().requires_grad_(), mesh, p if isinstance(p, tuple) else [p]) for x, p in zip(wholes, places, strict=True)]
         v = function(*b)
@@ -46,7 +54,6 @@ def check(name, function, shapes, *places, mesh=line):
     except Exception as error:
         refused[name] = f"{type(error).__name__}: {error}"
         return
-    expected = [u.detach(), *[x.grad for x in a]]
     for i, (x, y) in enumerate(zip(parts, expected, strict=True)):
         if tuple(x.shape) != tuple(y.shape) or not torch.allclose(x, y, rtol=1e-9, atol=1e-9):
             wrong.append(f"{name}: {'result' if i == 0 else f'gradient {i - 1}'}")
