@@ -5,7 +5,7 @@ There is no tape besides the nodes. The rules record ordinary operations into a 
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -41,6 +41,15 @@ class Index:
         return {o: n for n in self.nodes for o in n.outputs}
 
     @cached_property
+    def firsts(self) -> list[int]:
+        """The first outputs of the nodes, in order."""
+        return sorted(n.outputs[0] for n in self.nodes)
+
+    def within(self, begin: int, end: int) -> list[int]:
+        """Those of the first outputs from `begin` on that are before `end`."""
+        return self.firsts[bisect_left(self.firsts, begin) : bisect_left(self.firsts, end)]
+
+    @cached_property
     def products(self) -> Counter[tuple[int, int]]:
         """How many products a call (its number) has by a matrix (its slot)."""
         return Counter([(bisect_right(self.calls, n.outputs[0]), n.inputs[1]) for n in self.nodes if n.op == "matmul"])
@@ -50,7 +59,7 @@ class Region:
     """Nodes to differentiate, and how to get at their forward values inside a fragment.
 
     `boundaries`: slots where gradients leave; `freed`: outputs of nodes whose forward values were given up;
-    `used` collects the nodes whose forward values a rule has asked for, `slots_used` those values. `writes`: see
+    `saving`: see given_up.py; `used` collects the nodes that a pass gives up, `slots_used` the values that rules have asked for. `writes`: see
     `overwritten`. `replaced`: see `replaced_values`. `indices`: run-time numbers. `calls`: the first slots of the calls.
     `index`: of the nodes, where passes share one.
     In a dry run, which only collects, a use of what has been written over is no error.
@@ -60,6 +69,7 @@ class Region:
         self, fragment: Fragment, nodes: Sequence[Node], needs: Callable[[int], bool], value: Callable[[int], Value],
         forward: Callable[[int], Tensor], boundaries: set[int], freed: set[int], writes: dict[int, Write], replaced: dict[int, int],
         indices: Container[int], calls: Sequence[int] = (), dry: bool = False, index: Index | None = None,
+        saving: Mapping[int, bool] | None = None,
     ) -> None:  # fmt: skip
         self.fragment = fragment
         self.nodes = nodes
@@ -74,18 +84,53 @@ class Region:
         self.calls = calls
         self.index = index if index is not None else Index(nodes, calls)
         self.dry = dry
+        self.saving = saving if saving is not None else {}
         self.used: set[int] = set()
         self.slots_used: set[int] = set()
+
+    def visit(self, node: Node) -> bool | None:
+        """A gradient has come to a node. Whether its call saves something in PyTorch; None: where its rule asks for values. RuntimeError if given up."""
+        first = node.outputs[0]
+        if first in self.freed:
+            raise RuntimeError(
+                "Trying to backward through the graph a second time (or directly access saved tensors after they have "
+                f"already been freed; operation {node.op}). Saved intermediate values of the graph are freed when you "
+                "call .backward() or autograd.grad(). Specify retain_graph=True if you need to backward through the graph "
+                "a second time or if you need to access saved tensors after calling backward."
+            )
+        if not self.saving:
+            return None
+        place = bisect_right(self.calls, first)
+        saves = self.saving.get(self.calls[place - 1]) if place else None
+        if saves:
+            end = self.calls[place] if place < len(self.calls) else self.index.firsts[-1] + 1
+            self.used.update(self.index.within(self.calls[place - 1], end))
+        return saves
+
+    def made_of_nothing(self, slot: int, first: int) -> bool:
+        """Whether a value was made by the call that `first` belongs to, from numbers alone."""
+        place = bisect_right(self.calls, first)
+        begin = self.calls[place - 1] if place else first
+        waiting = [slot]
+        while waiting:
+            slot = waiting.pop()
+            if slot < begin:
+                return False
+            node = self.index.producer.get(slot)
+            if node is not None:  # else it is a run-time number of the call
+                waiting.extend(node.inputs)
+        return True
 
 
 class Context:
     """What a gradient rule sees of its node (see ops/primitive.py)."""
 
-    __slots__ = ("attrs", "count", "node", "region", "waits")
+    __slots__ = ("attrs", "count", "node", "region", "saves", "waits")
 
-    def __init__(self, region: Region, node: Node) -> None:
+    def __init__(self, region: Region, node: Node, saves: bool | None = None) -> None:
         self.region = region
         self.node = node
+        self.saves = saves  # see `Region.visit`
         self.attrs = dict(node.attrs)
         self.count = len(node.inputs)
         self.waits = -1  # the input whose gradient is put together elsewhere
@@ -95,13 +140,6 @@ class Context:
         first = self.node.outputs[0]
         if slot in region.indices and region.value(slot).dtype is dtypes.int64:
             return region.forward(slot)  # where a view starts is not given up
-        if first in region.freed:
-            raise RuntimeError(
-                "Trying to backward through the graph a second time (or directly access saved tensors after they have "
-                f"already been freed; operation {self.node.op}). Saved intermediate values of the graph are freed when you "
-                "call .backward() or autograd.grad(). Specify retain_graph=True if you need to backward through the graph "
-                "a second time or if you need to access saved tensors after calling backward."
-            )
         if region.writes:
             v = region.value(slot)
             own = region.writes.get(slot if v.base is None else v.base)
@@ -114,7 +152,8 @@ class Context:
                     f"[{v.dtype!r} {list(v.shape)}], which the gradient of {self.node.op} needs, was written after it had been "
                     "used. Run the backward pass before changing it, or clone() it first."
                 )
-        region.used.add(first)
+        if self.saves is None and first not in region.used and not region.made_of_nothing(slot, first):
+            region.used.add(first)
         region.slots_used.add(slot)
         return region.forward(slot)
 
@@ -234,13 +273,18 @@ def differentiate(region: Region, grads: dict[int, Tensor], stop: int) -> None:
         if not found:
             if rule is not None:
                 needed = [i for i in node.inputs if region.needs(i)]
+                if needed:
+                    region.visit(node)
                 zero.update(needed)
                 ahead.reach(needed)
             continue
         given = [gradients.pop(o) for o in outputs]
-        if rule is None or not any(region.needs(i) for i in node.inputs):
+        if not any(region.needs(i) for i in node.inputs):
             continue
-        context = Context(region, node)
+        saves = region.visit(node)
+        if rule is None:
+            continue
+        context = Context(region, node, saves)
         region.fragment.device = region.value(outputs[0]).device
         ahead.reach(node.inputs)
         if given[0] is not None and gradients.add_slice(node, given[0]):

@@ -85,6 +85,7 @@ class Engine:
         if stand_ins.MADE[0]:
             stand_ins.settle(self.tr)
         self.freeing: list[tuple[Segment, set[int]]] = []
+        self.given_up: dict[Segment | None, set[int]] = {}  # by this pass: its later stages go on there
         self.retain = retain or create
         self.create = create
         self.accumulates = accumulate
@@ -326,13 +327,14 @@ class Engine:
             entered_slots = tuple([tr.slot_of(t) for t in entered])
             extra = list(segment.params)
         start = None if self.ways is None else self.ways.start(tr if segment is None else segment)
+        own = self.given_up.setdefault(segment, set())
         key = (
             BACKWARD if segment is None else SEGMENT, None if segment is None else segment.tape, stop, tuple(order),
             tuple(slots), entered_slots, self.retain, self.create, tuple(map(type, extra)), self.batched, segment is not None and bool(segment.packed),
-            start,
+            bool(own), start,
         )  # fmt: skip
         state = tr.state.children.get(key)
-        if state is None or (segment is not None and not segment.freed.isdisjoint(state.info.used)):
+        if state is None or (segment is not None and not (segment.freed - own).isdisjoint(state.info.used)):
             state = self._new_stage(segment, key, order, gradients, entered, (*slots, *entered_slots), stop, extra)
         if segment is not None:
             self._check_versions(segment, state.info)
@@ -342,6 +344,8 @@ class Engine:
                 else:
                     segment.freed |= state.info.used
         info = state.info
+        if not self.retain:
+            own |= info.used
         try:
             tr.params.extend(extra)
             results = tr.follow(state, [*gradients, *entered])
@@ -402,6 +406,7 @@ class Engine:
         boundaries = tr.boundaries if segment is None else segment.boundaries
         if segment is None or tape is None:
             region = trace_region(tr, fragment, tr.state.path())
+            region.freed -= self.given_up.get(None, set())
         else:
             keys = [*segment.saved, *segment.boundaries]
             known = dict(zip(keys, placeholders[len(order) :], strict=True))
@@ -414,8 +419,8 @@ class Engine:
             forward = SegmentForward(segment, tape, fragment, known)
             region = Region(
                 fragment, tape.nodes, tape.requires.__contains__, tape.values.__getitem__, forward,
-                set(segment.boundaries) | set(segment.custom), segment.freed, tape.writes, tape.replaced, tape.parameters, tape.calls,
-                index=tape.index,
+                set(segment.boundaries) | set(segment.custom), segment.freed - self.given_up.get(segment, set()), tape.writes, tape.replaced,
+                tape.parameters, tape.calls, index=tape.index, saving=tape.saving,
             )  # fmt: skip
         start = key[-1]
         if start is not None:

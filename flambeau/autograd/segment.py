@@ -13,6 +13,8 @@ from weakref import WeakValueDictionary, ref
 
 from flambeau.autograd import hooks
 from flambeau.autograd.differentiate import Index, Region, differentiate, freed_outputs, overwritten, replaced_values, static_slots
+from flambeau.autograd.given_up import saving
+from flambeau.autograd.ways import calls_of
 from flambeau.compiler.graph import Graph, Node, Value
 from flambeau.exact import exact
 from flambeau.ops.primitive import PRIMITIVES
@@ -48,6 +50,7 @@ class Tape:
             for slot in s.parameters:
                 self.parameters[slot] = len(self.parameters)
         self.calls = [s.first_value for s in path]
+        self.saving = saving(path, self.values, self.requires.__contains__)
         self.entered = self._numbers_of_gradients()
         self.freed: set[int] = freed_outputs(path)
         self.writes = overwritten(path)
@@ -74,7 +77,17 @@ class Tape:
         values = tuple([(v.shape, v.dtype, v.strides, v.base, v.offset, v.dynamic, v.device.type) for v in self.values])
         nodes = tuple([(n.op, n.inputs, n.outputs, exact(n.attrs)) for n in self.nodes])
         sets = frozenset(self.requires), frozenset(self.freed), frozenset(self.preserved), tuple(self.calls)
-        key = (nodes, values, *sets, tuple(self.parameters), tuple(self.entered), tuple(self.writes.items()), tuple(self.replaced.items()), kept)
+        key = (
+            nodes,
+            values,
+            *sets,
+            tuple(self.parameters),
+            tuple(self.entered),
+            tuple(self.writes.items()),
+            tuple(self.replaced.items()),
+            kept,
+            tuple(self.saving.items()),
+        )
         try:
             known = _TAPES.setdefault(key, self)
         except TypeError:  # an attribute that cannot be hashed
@@ -111,7 +124,7 @@ class TapeAt(Tape):
         self.plain = at_sizes(sizes)
         self.requires, self.parameters, self.entered = whole.requires, whole.parameters, whole.entered
         self.freed, self.writes, self.replaced, self.preserved = whole.freed, whole.writes, whole.replaced, whole.preserved
-        self.calls, self.reached = whole.calls, whole.reached
+        self.calls, self.reached, self.saving = whole.calls, whole.reached, whole.saving
         self.values: Any = _ValuesAt(whole.values, self.plain)
 
     @cached_property
@@ -127,7 +140,7 @@ class NoTape(Tape):
         self.values = {slot: Value(tuple(m.shape), m.dtype, m.strides, offset=m.offset)}  # type: ignore[assignment]
         self.requires = set(range(slot + 1))
         self.parameters, self.writes, self.replaced, self.reached = {}, {}, {}, {}
-        self.freed, self.preserved = set(), set()
+        self.freed, self.preserved, self.saving = set(), set(), {}
 
 
 class _ValuesAt(Sequence[Value]):
@@ -169,7 +182,10 @@ def known_tape(whole: Tape, sizes: tuple[int, ...], kept: tuple[Any, ...]) -> Ta
 class Segment:
     """One run of a trace whose gradients can still be asked for."""
 
-    __slots__ = ("__weakref__", "boundaries", "custom", "freed", "hooked", "order", "packed", "params", "saved", "state", "tape", "unpack", "versions")
+    __slots__ = (
+        "__weakref__", "behind", "boundaries", "custom", "freed", "hooked", "order", "packed", "params", "saved", "shell", "state", "tape", "unpack",
+        "versions",
+    )  # fmt: skip
 
     def __init__(self, tape: Tape) -> None:
         self.tape = tape
@@ -178,6 +194,8 @@ class Segment:
         self.saved: dict[int, Tensor] = {}  # root slot -> a tensor that holds the value
         self.versions: dict[int, int] = {}  # of saved storages that belong to somebody else: they must not change
         self.boundaries: dict[int, Boundary] = {}
+        self.behind: dict[int, Tensor | tuple[Shell, int]] = {}  # see History
+        self.shell: Shell | None = None  # what is left of it, for those that have it behind what was given up
         self.custom: dict[int, Any] = {}
         self.hooked: dict[int, Tensor] = {}
         self.params: list[Any] = []
@@ -221,6 +239,36 @@ class Segment:
         return made
 
 
+class Shell:
+    """What is left of a segment behind what was given up: where its slots lead, as PyTorch's nodes know it, without values.
+
+    `behind`: the leaves, and slots of further shells. A leaf is kept alive, as it is by PyTorch's nodes.
+    """
+
+    __slots__ = ("behind", "calls", "order", "segment", "tape")
+
+    def __init__(self, segment: Segment) -> None:
+        self.segment = ref(segment)
+        self.order = segment.order
+        self.tape = segment.tape
+        self.calls = calls_of(segment)
+        self.behind = {**segment.behind, **{slot: _behind(b) for slot, b in segment.boundaries.items() if b.settled}}
+
+
+def _behind(boundary: Boundary) -> Tensor | tuple[Shell, int]:
+    """What stands for a boundary behind what was given up."""
+    if boundary.history is None:
+        return boundary.tensor
+    segment, slot = boundary.history
+    if segment.shell is None:
+        before = [segment]  # a long history: from its beginning on, so that no call goes deep
+        for s in before:
+            before.extend(b.history[0] for b in s.boundaries.values() if b.settled and b.history is not None and b.history[0].shell is None)
+        for s in reversed(before):
+            s.shell = s.shell or Shell(s)
+    return segment.shell, slot
+
+
 def trace_region(tr: Trace, fragment: Fragment, path: list[State], dry: bool = False) -> Region:
     """The current trace as a region: forward values are slots of the path itself."""
     nodes = tr.nodes(path)
@@ -229,8 +277,21 @@ def trace_region(tr: Trace, fragment: Fragment, path: list[State], dry: bool = F
     indices = {slot for s in path for slot in s.parameters}
     return Region(
         fragment, nodes, requires.__contains__, fragment.value, fragment.at, boundaries, freed_outputs(path), overwritten(path),
-        replaced_values(path), indices, [s.first_value for s in path], dry,
+        replaced_values(path), indices, [s.first_value for s in path], dry, saving=saving(path, _Values(fragment), requires.__contains__),
     )  # fmt: skip
+
+
+class _Values(Sequence[Value]):
+    """The values of a trace, by slot."""
+
+    def __init__(self, fragment: Fragment) -> None:
+        self.fragment = fragment
+
+    def __getitem__(self, slot: Any) -> Any:
+        return self.fragment.value(slot)
+
+    def __len__(self) -> int:
+        return self.fragment.first
 
 
 class History:
@@ -249,6 +310,7 @@ class History:
         self.saved: list[tuple[int, int]] = []
         self.preserved: set[int] = set()
         self.boundaries: set[int] = set()
+        self.behind: list[int] = []  # other boundaries that the tensors came from: what leads there was given up
 
 
 def plan_history(tr: Trace, state: State, graph: Graph, tensors: list[Tensor], alive: bytes, output: Any) -> History | None:
@@ -331,7 +393,27 @@ def plan_history(tr: Trace, state: State, graph: Graph, tensors: list[Tensor], a
     roots = {values[slot].base for slot in history.boundaries}
     history.preserved.update(root for root in roots if root is not None and root in region.writes and root in saved)
     history.saved = sorted(saved.items())
+    if freed:
+        history.behind = sorted(_came_from(wanted, tr, region).intersection(tr.boundaries).difference(history.boundaries))
     return history
+
+
+def _came_from(slots: set[int], tr: Trace, region: Region) -> set[int]:
+    """The slots with gradients behind some, by nodes, custom functions, and as what was there before."""
+    producer = {o: n for n in region.nodes for o in n.outputs}
+    custom = {o: c.input_slots for c in tr.custom.values() for o in c.output_slots if o is not None}
+    waiting, found = list(slots), set(slots)
+    while waiting:
+        slot = waiting.pop()
+        node = producer.get(slot)
+        more = [*(node.inputs if node is not None else ()), *custom.get(slot, ())]
+        if slot in region.replaced:
+            more.append(region.replaced[slot])
+        for s in more:
+            if s is not None and s not in found and region.needs(s):
+                found.add(s)
+                waiting.append(s)
+    return found
 
 
 def _is_cheap(node: Node, producer: dict[int, Node], inputs: set[int]) -> bool:
@@ -376,6 +458,8 @@ def keep_history(
     segment.state = state
     if history.boundaries:
         segment.boundaries = {slot: b for slot, b in boundaries.items() if slot in history.boundaries}
+    if history.behind:
+        segment.behind = {slot: _behind(boundaries[slot]) for slot in history.behind if boundaries[slot].settled}
     segment.custom = custom or {}
     segment.hooked = hooked or {}
     segment.params = [params[tape.parameters[slot]] for slot in tape.entered]

@@ -33,23 +33,34 @@ class Ways:
         if depth == 50:  # a long history: from its beginning on, so that no call goes deep
             for segment in sorted(self._before(owner), key=lambda s: s.order):
                 self.start(segment)
-        boundaries = owner.boundaries
+        if hasattr(owner, "segment"):  # a shell: its segment, where that is still there, may be asked for its own slots
+            segment = owner.segment()
+            if segment is not None:
+                starts[owner] = start = self.start(segment, depth)
+                return start
+            boundaries, behind, calls = {}, owner.behind, owner.calls
+        else:
+            boundaries, behind, calls = owner.boundaries, getattr(owner, "behind", {}), None
         leading = [
             slot for slot, b in boundaries.items() if (id(b.tensor) in leaves if b.history is None else self.leads(b.history[0], b.history[1], depth + 1))
         ]
+        for slot, end in behind.items():  # such a way ends in an error, as PyTorch's does
+            if self.leads(end[0], end[1], depth + 1) if type(end) is tuple else id(end) in leaves:
+                leading.append(slot)
         start = None
-        if len(leading) != len(boundaries):
-            calls = tuple([(tuple(c.input_slots), tuple(c.output_slots)) for c in owner.custom.values()]) if owner.custom else ()
-            start = (*leading, *self.slots.get(owner, ())), calls
+        if len(leading) != len(boundaries) + len(behind):
+            start = (*leading, *self.slots.get(owner, ())), calls_of(owner) if calls is None else calls
         starts[owner] = start
         return start
 
     def _before(self, owner: Any) -> set[Any]:
-        """The segments that an owner's history goes through."""
+        """The segments, and what is left of such, that an owner's history goes through."""
         waiting, found = [owner], {owner}
         while waiting:
-            for boundary in waiting.pop().boundaries.values():
-                segment = None if boundary.history is None else boundary.history[0]
+            one = waiting.pop()
+            histories = [b.history for b in one.boundaries.values()] if hasattr(one, "boundaries") else []
+            for history in [*histories, *[end for end in getattr(one, "behind", {}).values() if type(end) is tuple]]:
+                segment = None if history is None else history[0]
                 if segment is not None and segment not in found and segment not in self.starts:
                     found.add(segment)
                     waiting.append(segment)
@@ -65,6 +76,11 @@ class Ways:
             path = owner.state.path()
             return slot in spread(start, owner.nodes(path), replaced_values(path))
         return slot in tape_spread(start, owner.tape)
+
+
+def calls_of(owner: Any) -> tuple[tuple[tuple[int | None, ...], tuple[int | None, ...]], ...]:
+    """The arguments' and the results' slots of the custom functions of an owner."""
+    return tuple([(tuple(c.input_slots), tuple(c.output_slots)) for c in owner.custom.values()]) if owner.custom else ()
 
 
 def tape_spread(start: Start, tape: Tape) -> set[int]:

@@ -35,6 +35,26 @@ frexp_result = return_type("frexp", "mantissa", "exponent")
 
 
 # -- integrals and derivatives ----------------------------------------------------------------------------------------
+@operation(name="times_number", public=False)
+def _times_number(input: Tensor, factor: Number) -> Tensor:
+    """The product with a number that is none of the caller's operands: gradients keep nothing for it (autograd/given_up.py)."""
+    return input * factor
+
+
+@operation(name="over_number", public=False)
+def _over_number(input: Tensor, divisor: Number) -> Tensor:
+    """The quotient, as `_times_number`."""
+    return input / divisor
+
+
+def _times(input: Any, factor: Any) -> Any:
+    return _times_number(input, factor) if is_number(factor) else input * factor
+
+
+def _over(input: Any, divisor: Any) -> Any:
+    return _over_number(input, divisor) if is_number(divisor) else input / divisor
+
+
 def _pairs(y: Tensor, d: int) -> Any:
     """The sums of neighbouring samples of a dim."""
     n = y.shape[d]
@@ -66,8 +86,8 @@ def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Any = 1, dim: int = -1)
     if y.shape[d] == 0:
         return y.new_zeros([*y.shape[:d], *y.shape[d + 1 :]])
     if x is None:
-        return (y.sum(d) - (y.select(d, 0) + y.select(d, -1)) * 0.5) * dx
-    return (_pairs(y, d) * _widths(y, x, d)).sum(d) / 2
+        return _times(y.sum(d) - _times(y.select(d, 0) + y.select(d, -1), 0.5), dx)
+    return _over((_pairs(y, d) * _widths(y, x, d)).sum(d), 2)
 
 
 trapz = trapezoid
@@ -79,7 +99,7 @@ def cumulative_trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Any = 1, dim
     d = dim_of(dim, y.ndim)
     if not y.shape[d]:
         return y.new_zeros(y.shape)
-    return (dx / 2 * _pairs(y, d)).cumsum(d) if x is None else (_widths(y, x, d) * _pairs(y, d)).cumsum(d) / 2
+    return _times(_pairs(y, d), dx / 2).cumsum(d) if x is None else _over((_widths(y, x, d) * _pairs(y, d)).cumsum(d), 2)
 
 
 @numpy_names
@@ -119,21 +139,21 @@ def _derivative(f: Tensor, spacing: Any, d: int, edge_order: int) -> Any:
         a = b = first = second = last = before = spacing
     even = not hasattr(a, "_meta")
     if even and n > 2:
-        inside = (at(2, n - 2) - at(0, n - 2)) / (2 * a)
+        inside = _over(at(2, n - 2) - at(0, n - 2), 2 * a)
     else:
-        inside = (at(2, n - 2) * (a / (b * (a + b))) + at(1, n - 2) * ((b - a) / (a * b)) - at(0, n - 2) * (b / (a * (a + b)))) if n > 2 else None
+        inside = _times(at(2, n - 2), a / (b * (a + b))) + _times(at(1, n - 2), (b - a) / (a * b)) - _times(at(0, n - 2), b / (a * (a + b))) if n > 2 else None
     if edge_order == 1:
-        left, right = (at(1, 1) - at(0, 1)) / first, (at(n - 1, 1) - at(n - 2, 1)) / last
+        left, right = _over(at(1, 1) - at(0, 1), first), _over(at(n - 1, 1) - at(n - 2, 1), last)
     else:
         left = (
-            -at(0, 1) * ((2 * first + second) / (first * (first + second)))
-            + at(1, 1) * ((first + second) / (first * second))
-            - at(2, 1) * (first / (second * (first + second)))
+            -_times(at(0, 1), (2 * first + second) / (first * (first + second)))
+            + _times(at(1, 1), (first + second) / (first * second))
+            - _times(at(2, 1), first / (second * (first + second)))
         )
         right = (
-            at(n - 1, 1) * ((2 * last + before) / (last * (last + before)))
-            - at(n - 2, 1) * ((last + before) / (last * before))
-            + at(n - 3, 1) * (last / (before * (last + before)))
+            _times(at(n - 1, 1), (2 * last + before) / (last * (last + before)))
+            - _times(at(n - 2, 1), (last + before) / (last * before))
+            + _times(at(n - 3, 1), last / (before * (last + before)))
         )
     return cat([left, *([] if inside is None else [inside]), right], d)
 
