@@ -41,7 +41,7 @@ _SAVING: Final = (
     "complex layer_norm group_norm conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d avg_pool1d avg_pool2d avg_pool3d "
     "ormqr linalg_qr linalg_svd linalg_slogdet linalg_lstsq "
     "linalg_householder_product linalg_svdvals grid_sample batch_norm_train batch_norm batch_norm_eval gather pad_by_index "
-    "_nothing dropout alpha_dropout feature_alpha_dropout "
+    "nothing dropout alpha_dropout feature_alpha_dropout "
     "fft_rfft fft_rfft2 fft_rfftn fft_ihfft fft_ihfft2 fft_ihfftn"
 ).split()
 _KEEPING_NOTHING: Final = "bernoulli normal round lu_unpack_op interpolate deg2rad rad2deg cat".split()

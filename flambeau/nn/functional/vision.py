@@ -140,7 +140,7 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
         raise NotImplementedError(f"Unrecognised padding mode {mode}")
     if len(sizes) not in (2, 4, 6) or not len(sizes) // 2 < input.ndim <= len(sizes) // 2 + 2:
         raise NotImplementedError(
-            "Only 2D, 3D, 4D, 5D padding with non-constant padding are supported for now; got padding of length "
+            "pad(): Only 2D, 3D, 4D, 5D padding with non-constant padding are supported for now; got padding of length "
             f"{len(sizes)} for an input of dimension {input.ndim}"
         )
     return _pad_by_index(input, sizes, mode)
