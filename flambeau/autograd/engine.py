@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from ctypes import memmove
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from flambeau.autograd import fitting
+from flambeau.autograd import fitting, kept_stages
 from flambeau.autograd.captures import goes_on
 from flambeau.autograd.contents import exchanged, part, replaced, within
 from flambeau.autograd.differentiate import Region, differentiate
 from flambeau.autograd.hooks import Pass, current, keep, pack_saved, saved, unpacked
+from flambeau.autograd.kept_segment import KeptSegment
 from flambeau.autograd.segment import Segment, SegmentForward, Tape, TapeAt, known_tape, trace_region
 from flambeau.autograd.ways import Ways, spread, tape_spread
 from flambeau.compiler.graph import contiguous_strides
@@ -134,14 +136,15 @@ class Engine:
         tr = self.tr
         pieces = walked = in_pieces(tr) or MODE[0] == PIECES
         self._walk(None)
+        kept = kept_stages.may_run(self) and not saved
+        end = partial(tr.end_piece if pieces else partial(flush, tr), "segments of a backward pass")
         while self.queue:
-            segment = max(self.queue, key=lambda s: s.order)
+            segment = max(self.queue, key=_order)
+            if kept and walked and type(segment) is KeptSegment and segment.kept is not None and kept_stages.run(self, segment, end, taken_out):
+                continue
             if walked and not self.create and not saved:
                 # Each further segment is a trace of its own: a pass through more of them than ever before is made of passes that are known.
-                if pieces:
-                    tr.end_piece("segments of a backward pass")
-                else:
-                    flush(tr, "segments of a backward pass")
+                end()
                 self.queue[segment] = {slot: taken_out(g) for slot, g in self.queue[segment].items()}
             self._walk(segment)
             walked = True
@@ -461,6 +464,9 @@ class Engine:
             seen.add(g._slot)
             out.append(g)
         return out
+
+
+_order = attrgetter("order")
 
 
 def _key_of_segment(whole: Tape, kept: Any, rest: Any, sizes: tuple[int, ...]) -> Any:

@@ -437,14 +437,10 @@ def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
     return contiguous_strides(shape)
 
 
-def keep_history(
-    plan: TracePlan, state: State, tensors: list[Tensor], inputs: list[Storage], buffers: list[Buffer],
-    boundaries: dict[int, Boundary], custom: dict[int, Any], hooked: dict[int, Tensor], params: list[Any],
-) -> None:  # fmt: skip
-    """Make the segment of a trace that has just run, and hang the surviving tensors on it."""
-    history = plan.history
+def tape_of(plan: TracePlan, state: State, boundaries: dict[int, Boundary], custom: dict[int, Any] | None, hooked: dict[int, Tensor] | None) -> Tape:
+    """The tape that all segments of a plan share."""
+    history, tape = plan.history, plan.tape
     assert history is not None
-    tape = plan.tape
     if tape is None:
         lead_on = tuple(sorted(slot for slot, b in boundaries.items() if not b.settled or b.history is not None)) if history.preserved else ()  # see `_save`
         kept = (tuple(slot for slot, _ in history.saved), frozenset(history.boundaries), frozenset(custom or ()), frozenset(hooked or ()), lead_on)
@@ -454,6 +450,17 @@ def keep_history(
             tape = Tape(state)
             tape.preserved = history.preserved
             tape = plan.tape = tape.known(kept)
+    return tape  # type: ignore[no-any-return]
+
+
+def keep_history(
+    plan: TracePlan, state: State, tensors: list[Tensor], inputs: list[Storage], buffers: list[Buffer],
+    boundaries: dict[int, Boundary], custom: dict[int, Any], hooked: dict[int, Tensor], params: list[Any],
+) -> None:  # fmt: skip
+    """Make the segment of a trace that has just run, and hang the surviving tensors on it."""
+    history = plan.history
+    assert history is not None
+    tape = tape_of(plan, state, boundaries, custom, hooked)
     segment = Segment(tape)
     segment.state = state
     if history.boundaries:

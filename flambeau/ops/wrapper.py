@@ -150,7 +150,8 @@ def make_wrapper(op: Operation) -> Callable[..., Any]:
         elif kind == "tensors":
             body.append(f"k{i} = tuple([None if t_ is None else s_ if (s_ := t_._slot) is not None and t_._gen == g_ else tr_.resolve(t_) for t_ in {n}])")
             flat.append("*" + n)
-            simple = learnable = False  # no tensors in keys of learned calls
+            learned.append(f"tuple([None if t_ is None else t_._meta for t_ in {n}]) if {n}.__class__ is list or {n}.__class__ is tuple else None")
+            simple = False
         else:
             annotation = str(p.annotation).removesuffix(" | None")
             if annotation in ("float", "Whole"):  # may change: then its limits are no longer empty (ops/changing.py)

@@ -18,7 +18,7 @@ from flambeau.runtime import twice
 from flambeau.runtime.untracked import keep, untrack_all
 from flambeau.statistics import counters
 from flambeau.trace import finalizers as finalizers  # which the garbage collector calls from now on
-from flambeau.trace import liveness, quiet, recorder
+from flambeau.trace import kept, liveness, quiet, recorder, tiers
 from flambeau.trace.blank import refuse_read, split, with_blanks
 from flambeau.trace.class_plans import plan_for
 from flambeau.trace.forgetting import account
@@ -247,7 +247,10 @@ def _flush(tr: Trace, reason: str) -> None:
             tr.reset()  # what cannot be compiled must not stand in the way of what comes next
             _fail(error, None, state, tensors, wanted, collect(inputs, gen), inputs, histories)
             raise
-    if state.countdown and reason == "observation" and PROFILER is None:
+    if state.depth == 1 and tr.walk.generation == gen:
+        if PROFILER is None:
+            kept.meets(tr, state, tensors)
+    elif state.countdown and reason == "observation" and PROFILER is None:
         state.countdown -= 1
         if not state.countdown:
             learn(tr, state, tensors)
@@ -409,7 +412,10 @@ def cut(tr: Trace) -> None:
 def settle(tr: Trace) -> None:
     """End a trace that has only views of memory that is there: nothing has to run."""
     state = tr.state
-    if state.countdown and PROFILER is None:
+    if state.depth == 1 and tr.walk.generation == tr.gen:
+        if PROFILER is None:
+            kept.meets(tr, state, tr.tensors)
+    elif state.countdown and PROFILER is None:
         state.countdown -= 1
         if not state.countdown:
             learn(tr, state, tr.tensors)
@@ -451,8 +457,7 @@ def observe(t: Tensor) -> Storage:
         if storage is not None and storage.has_value():
             if tr.state.views_only and not tr.held:
                 settle(tr)
-            if tr.walk.cuts:
-                tr.walk.end()
+            tiers.ends_path(tr)
             return storage  # an input of the trace that nothing has written to
         if storage is None or storage.gen == gen:
             flush(tr, "observation")
@@ -466,8 +471,7 @@ def observe(t: Tensor) -> Storage:
         if storage is None:
             storage = elsewhere(t)
         elif storage.gen < 0:
-            if tr.walk.cuts:
-                tr.walk.end()  # a value that an earlier piece has computed: as a whole the path would end here
+            tiers.ends_path(tr)  # a value that an earlier piece has computed: as a whole the path would end here
         elif storage.gen != tr.gen:
             storage = elsewhere(t)
         elif not storage.has_value():

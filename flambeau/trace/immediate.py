@@ -156,8 +156,9 @@ def learn(tr: Trace, state: State, tensors: list[Tensor]) -> None:
         before = view
 
 
-def _named(call: State, known: dict[int, Meta]) -> tuple[tuple[Any, ...], list[int], list[str]] | None:
-    """What a call is learned by; the slots of its tensors, as it takes them; of each argument "t": a tensor, "n": a run-time number, "": in the key.
+def named(call: State, known: dict[int, Meta], lists: bool = False) -> tuple[tuple[Any, ...], list[int], list[str]] | None:
+    """What a call is learned by; the slots of its tensors, as it takes them; of each argument "t": a tensor, "n": a run-time number, "l3": a list of three
+    tensors (where `lists`), "": in the key.
 
     `known`: metadata by slot. None: a call that is not learned.
     """
@@ -173,7 +174,11 @@ def _named(call: State, known: dict[int, Meta]) -> tuple[tuple[Any, ...], list[i
             key.append(known[k])
             given.append("t")
         elif kind == "tensors":
-            return None
+            if not lists or any(slot not in known for slot in k):
+                return None
+            order.extend(k)
+            key.append(tuple([known[slot] for slot in k]))
+            given.append(f"l{len(k)}")
         else:
             key.append(k)
             given.append("n" if kind in ("operand", "operand?", "number", "changing") and k in _numbers else "")
@@ -184,7 +189,7 @@ def is_learned(root: State, call: State, inputs: list[State]) -> bool:
     """Whether a root has learned a call that has been recorded behind these inputs all the same."""
     if root.immediate is None or getattr(call.edge[0], "kinds", None) is None:
         return False
-    found = _named(call, {s.slot: s.edge[1] for s in inputs if s.edge[0] == IN})
+    found = named(call, {s.slot: s.edge[1] for s in inputs if s.edge[0] == IN})
     return found is not None and found[0] in root.immediate
 
 
@@ -192,7 +197,7 @@ def _teach(tr: Trace, call: State, known: dict[int, Meta], sizes: dict[int, int]
     """Teach the root one call whose tensors are `known`, by slot and in the call's order; `sizes`: bytes of their storages.
 
     `direct`: the native call that makes the result (plan.py); empty for a view."""
-    found = _named(call, known)
+    found = named(call, known)
     if found is None:
         return False
     op, root = call.edge[0], tr.root

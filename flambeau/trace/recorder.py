@@ -165,7 +165,7 @@ class Trace:
         """What comes next, after a trace has ended, is a piece."""
         if tiers.begins_piece(self):
             counters.pieces += 1
-            self.state = self._root_for_mode(piece=True)
+            self.state = self.piece_root()
 
     def holding(self, function: Callable[..., Any], *args: Any) -> Any:
         """`function(*args)`. Memory that others see ends the trace at every call: here not before all is recorded that counts on its slots."""
@@ -843,6 +843,9 @@ class Trace:
                 classes.follow_mode(before, state, key)
             before.children[key] = state  # when it is whole, and without a call more: the end of a block may have little room on the stack
         self.state = state
+
+    def piece_root(self) -> State:
+        return self._root_for_mode(piece=True)
 
     def _root_for_mode(self, piece: bool = False) -> State:
         mode = (self.grad_enabled, self.autocast, dtypes.get_default_dtype(), SYNC[0], piece)

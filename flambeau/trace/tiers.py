@@ -19,7 +19,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from flambeau.statistics import counters
-from flambeau.trace.loops import DEPTH, begins_again
+from flambeau.trace.loops import DEPTH, LONGEST, begins_again
 
 if TYPE_CHECKING:
     from flambeau.trace.recorder import Trace
@@ -36,6 +36,7 @@ MEETINGS: Final = 4_000  # of two pieces before they become one: a plan costs as
 MOST_CUTS: Final = 1_024  # of a path that is never looked at: then it counts as ended
 MOST_PLACES: Final = 100_000  # that are remembered
 PAID: Final = 512  # pieces of a loop: by then they have cost as much as a plan of its rounds, some 25 ms
+LOOKS: Final = 64  # kept pieces between two looks whether they are a loop's
 NEXT: Final = -2  # the generation of the trace that begins next
 FIRST: Final = 4  # more than a disappointment takes: the first time as a whole is recorded
 SURE: Final = 8  # paths in a row that came back count at most for running a loop as a whole
@@ -113,6 +114,7 @@ class Loop:
 _exact, _any_sizes = Places(SAME), Places(OTHERS)
 _loops: dict[int, Loop] = {}  # by a hash of the operations that lead into it
 OPEN: Final[list[Walk]] = []  # walks on a path in pieces, of all threads: a look at a value that is there already ends the path
+_begun: set[int] = set()  # places of kept calls from which on paths have been recorded as a whole
 _met: dict[int, int] = {}  # by the hash of a piece and a call: how often the call came after it
 
 
@@ -156,6 +158,11 @@ class Walk:
             self.round_from, self.period = count, period
         return False
 
+    def has_gone_round(self) -> bool:
+        """Whether the last cuts, as many as a loop's plan costs, are rounds of a short loop."""
+        calls = self.calls[-PAID:]
+        return any(calls[period:] == calls[:-period] for period in range(1, LONGEST + 1))
+
     def come_to(self, state: State, key: Any, trail: int) -> tuple[tuple[int, int], bool, bool]:
         """The place of a call of the path, and whether paths come back from there: with the same sizes, with any."""
         before, before_any = self.cuts[-1] if self.cuts else (0, 0)
@@ -169,6 +176,59 @@ class Walk:
             OPEN.append(self)
         self.calls.append(op)
         self.cuts.append(place)
+
+
+def ends_path(tr: Trace) -> None:
+    """A value is looked at that is there already. As a whole the path would end here."""
+    if tr.walk.cuts:
+        tr.walk.end()
+        if tr.state.parent is None and tr.state is not tr.root and not tr.held:
+            tr.reset()  # nothing is pending: the next path begins where whole paths do
+
+
+HERE: Final = 1
+ELSEWHERE: Final = 2
+
+
+def comes_to(tr: Trace, call: Any, op: Any) -> int:
+    """Note that a path in pieces has come to a kept call (kept.py), at which nothing is pending. 0: it runs as a piece; HERE: it is recorded at this root, as
+    paths come back from here; ELSEWHERE: it is another trace's now."""
+    if MODE[0] == PIECES:
+        return 0
+    walk = tr.walk
+    cuts = walk.cuts
+    if not cuts or walk.generation != tr.gen:  # the path has ended
+        tr.reset()
+        return ELSEWHERE
+    count = len(cuts)
+    if count >= MOST_CUTS:
+        walk.end()
+        before, before_any, count = 0, 0, 0
+    else:
+        before, before_any = cuts[-1]
+        if count >= PAID and not count % LOOKS and walk.has_gone_round():
+            walk.end()
+            walk.rounds = NEXT
+            counters.paths_joined += 1
+            tr.reset()
+            tr.begin_piece()
+            return ELSEWHERE
+    place = hash((before, id(call))), hash((before_any, id(op)))
+    first, first_any = cuts[0] if count else place
+    back, others_back = _exact.come_back(place[0], first), _any_sizes.come_back(place[1], first_any)
+    if back or others_back:
+        if place[0] not in _begun:  # as a whole it is not known yet
+            if len(_begun) > MOST_PLACES:
+                _begun.clear()
+            _begun.add(place[0])
+            walk.whole = tr.gen
+            if back:
+                walk.rounds, walk.loop = tr.gen, None
+            counters.paths_joined += 1
+        return HERE
+    walk.cut(op, place)
+    counters.pieces += 1
+    return 0
 
 
 def in_pieces(tr: Trace) -> bool:
