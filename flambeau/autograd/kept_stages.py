@@ -215,7 +215,7 @@ def _learn(engine: Engine, segment: KeptSegment, piece: KeptPiece, key: Any, gra
     inputs_ = "".join([f"{name}.buffer, " for name in buffers])
     lines += [
         "    try:",
-        f"        buffers = compute(({inputs_}), ({''.join([f'{p}, ' for p in parameters])}))",
+        f"        buffers = compute([{inputs_}], ({''.join([f'{p}, ' for p in parameters])}))",
         "    except error:",
         "        return False",
         "    plan.last = engine.tr.gen",

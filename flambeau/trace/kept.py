@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from flambeau.autograd.segment import History, Tape
     from flambeau.tensor import Tensor
 
+AGAIN: Final = 2  # visits after which a call is kept that is kept at other sizes
+MOST_SIZES: Final = 128  # of the memory under tensors with the same metadata
 MOST_TENSORS: Final = 8  # that a kept call is given
 
 
@@ -39,15 +41,17 @@ class KeptPiece(Immediate):
 
     `call`: its edge. `inputs`: the slots of its tensors, in the order in which `run` has them. `history`, `tape`: what its segments share; None: its results have
     no gradients. `holders`: for each saved value (root slot, index among the inputs, or -1 - index among the results that segments hold).
+    `family`: those of the same metadata over memory of other sizes (parts of tensors), by the bytes of their inputs. `root`: what has learned it.
     `boundaries`: (slot, index among the inputs) of those at which gradients leave. `stages`: its backward passes (autograd/kept_stages.py).
     """
 
-    __slots__ = ("boundaries", "call", "history", "holders", "inputs", "plan", "stages", "tape")
+    __slots__ = ("boundaries", "call", "family", "history", "holders", "inputs", "plan", "root", "stages", "tape")
 
     def __init__(self, root: State, key: tuple[Any, ...], call: State) -> None:
         super().__init__(root, key, call.outs[0].meta)
         self.known = None  # native code, which knows immediate calls only, leaves it alone
-        self.call = call
+        self.call, self.root = call, root
+        self.family: dict[tuple[int, ...], KeptPiece] = {}
         self.plan: Any = None
         self.history: History | None = None
         self.tape: Tape | None = None
@@ -57,12 +61,22 @@ class KeptPiece(Immediate):
         self.stages: dict[Any, Any] = {}
 
 
+def relative(made: KeptPiece, sizes: tuple[int, ...]) -> KeptPiece | None:
+    """The piece of the same metadata over memory of these sizes; it is asked first from now on."""
+    found = made.family.get(sizes)
+    if found is not None and made.root.immediate is not None:
+        made.root.immediate[made.key] = found
+    return found
+
+
 def meets(tr: Trace, state: State, tensors: list[Tensor]) -> None:
     """A piece of one call is about to end: keep its call, if it has come often enough."""
     call = state
     while call.parent is not None and call.parent.depth:
         call = call.parent
     if call.countdown:
+        if call.model is not None and not call.model.countdown:  # it is kept at other sizes
+            call.countdown = min(call.countdown, AGAIN)
         call.countdown -= 1
         if not call.countdown:
             _keep(tr, call, state, tensors)
@@ -95,7 +109,14 @@ def _keep(tr: Trace, call: State, end: State, tensors: list[Tensor]) -> None:
         return
     made = KeptPiece(root, key, call)
     if _teach(tr, made, inputs, order, given, tensors) and root.immediate is not None:
+        before_ = root.immediate.get(key)
+        if type(before_) is KeptPiece and len(before_.family) < MOST_SIZES:
+            made.family = before_.family
+        made.family[tuple([s.edge[2] for s in inputs])] = made
         root.immediate[key] = made
+        op.recent = made  # native code asks the wrapper from now on, at roots that have learned calls
+        if call.model is not None:
+            call.model.countdown = 0
 
 
 def _plan(tr: Trace, call: State, tensors: list[Tensor], computed: int) -> Any:
@@ -105,8 +126,9 @@ def _plan(tr: Trace, call: State, tensors: list[Tensor], computed: int) -> Any:
 
     if call.views_only:
         return None
-    path = call.path()
-    if sum([v.numel * v.dtype.itemsize for s in path for v in s.values if v.base is None]) > SMALL_BYTES:
+    *inputs, _ = call.path()[1:]
+    given = sum([s.edge[1].numel * s.edge[1].dtype.itemsize for s in inputs])
+    if given + sum([v.numel * v.dtype.itemsize for v in call.values if v.base is None]) > SMALL_BYTES:
         return False  # what a piece costs does not matter there, and as a part of a longer one it may be fused
     alive = b"\x01" * computed
     plan = call.plans.get(alive)
@@ -167,7 +189,7 @@ class _Writer:
         scope |= {
             "made": made, "op": call.edge[0], "new": object.__new__, "Tensor": _TENSOR[0], "Storage": Storage, "trace": tr, "traces": TRACES, "saved": saved,
             "comes_to": tiers.comes_to, "counters": counters, "plan": plan, "compute": None if plan is None else plan.run, "Segment": KeptSegment,
-            "ref": ref, "order": ORDER.__next__, "tape": made.tape, "error": Exception,
+            "relative": relative, "ref": ref, "order": ORDER.__next__, "tape": made.tape, "error": Exception,
         }  # fmt: skip
         names = self.names
         lines = [f"def run({', '.join(names)}):", "    if len(traces) > 1 or saved or trace.taken >= 0: return None"]
@@ -192,7 +214,7 @@ class _Writer:
                 f"    s{i} = {n}._storage",
                 f"    if s{i} is None or s{i}.gen >= 0 or s{i}.external is not None or s{i}.cut >= 0 or s{i}.others is not None: return None",
                 f"    b{i} = s{i}.buffer",
-                f"    if b{i} is None or b{i}.nbytes != bytes{i} or {n}._immediate is not None: return None",
+                f"    if b{i} is None or {n}._immediate is not None: return None",
             ]
             if m.requires_grad:
                 lines.append(f"    h{i} = {n}._history")
@@ -200,6 +222,9 @@ class _Writer:
             if m.dynamic:
                 scope[f"offset{i}"] = m.offset
                 parameters.append(f"{n}._offset - offset{i}")
+        differs = " or ".join([f"b{i}.nbytes != bytes{i}" for i in range(len(inputs))])
+        given = "".join([f"b{i}.nbytes, " for i in range(len(inputs))])
+        lines.append(f"    if {differs}: return None if (other := relative(made, ({given}))) is None else other.run({', '.join(names)})")
         if len(inputs) > 3:
             lines.append(f"    if len({{{', '.join([f's{i}' for i in range(len(inputs))])}}}) != {len(inputs)}: return None")
         elif len(inputs) > 1:
@@ -216,7 +241,7 @@ class _Writer:
             buffers = ", ".join([f"b{i}" for i in range(len(inputs))])
             lines += [
                 "    try:",
-                f"        buffers = compute(({buffers},), p)",
+                f"        buffers = compute([{buffers}], p)",
                 "    except error:",
                 "        return None",  # recorded, it fails with its message
                 "    plan.last = trace.gen",
