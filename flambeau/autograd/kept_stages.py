@@ -171,7 +171,10 @@ def _learn(engine: Engine, segment: KeptSegment, piece: KeptPiece, key: Any, gra
                 taken = origin is not None and is_dense(m.shape, m.strides) and not m.bits and not m.requires_grad
                 if taken:  # as the engine does before the next stage (taken_out)
                     scope[f"make{i}"], scope["move"] = maker(m.shape, m.dtype, m.strides), _move
-                    made += [f"    {name}, to = make{i}()", f"    move(to, {storage}.buffer.address + {m.offset * m.dtype.itemsize}, {m.numel * m.dtype.itemsize})"]
+                    made += [
+                        f"    {name}, to = make{i}()",
+                        f"    move(to, {storage}.buffer.address + {m.offset * m.dtype.itemsize}, {m.numel * m.dtype.itemsize})",
+                    ]
             if not taken:
                 made += [
                     f"    {name} = new(Tensor)", f"    {name}._gen = {name}._slot = -1", f"    {name}._immediate = None", f"    {name}._meta = m{i}",
@@ -188,10 +191,10 @@ def _learn(engine: Engine, segment: KeptSegment, piece: KeptPiece, key: Any, gra
     checked = []
     places = dict(piece.holders)
     for slot in last.info.boundaries_used:
-        i = places.get(slot, leaving.get(slot))
-        if i is None:
+        used = places.get(slot, leaving.get(slot))
+        if used is None:
             return
-        checked.append(f"s{i}.version != segment.at[{i}]" if i >= 0 else f"r{-1 - i}.version")
+        checked.append(f"s{used}.version != segment.at[{used}]" if used >= 0 else f"r{-1 - used}.version")
     lines = ["def run(engine, segment, gradients, before):"]
     count = len(given)
     lines.append(f"    {''.join([f's{i}, ' for i in range(count)])} = segment.storages")

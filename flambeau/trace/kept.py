@@ -39,8 +39,8 @@ MOST_TENSORS: Final = 8  # that a kept call is given
 class KeptPiece(Immediate):
     """One kept call. `run(arguments...)` gives its result, or None where something is not as it was.
 
-    `call`: its edge. `inputs`: the slots of its tensors, in the order in which `run` has them. `history`, `tape`: what its segments share; None: its results have
-    no gradients. `holders`: for each saved value (root slot, index among the inputs, or -1 - index among the results that segments hold).
+    `call`: its edge. `inputs`: the slots of its tensors, in the order in which `run` has them. `history`, `tape`: what its segments share; None: its
+    results have no gradients. `holders`: for each saved value (root slot, index among the inputs, or -1 - index among the results that segments hold).
     `family`: those of the same metadata over memory of other sizes (parts of tensors), by the bytes of their inputs. `root`: what has learned it.
     `boundaries`: (slot, index among the inputs) of those at which gradients leave. `stages`: its backward passes (autograd/kept_stages.py).
     """
@@ -154,7 +154,7 @@ def _teach(tr: Trace, made: KeptPiece, inputs: list[State], order: list[int], gi
             return False
         made.history, made.tape = history, tape_of(plan, call, {}, None, None)
         made.boundaries = tuple([(slot, slots.index(slot)) for slot in slots if slot in history.boundaries])
-        if made.tape.freed or made.tape.entered and any(p not in made.tape.parameters for p in made.tape.entered):
+        if made.tape.freed:
             return False
     elif any(out.meta.requires_grad for out in own):
         return False
@@ -297,12 +297,9 @@ class _Writer:
         slots = made.inputs
         by_output: dict[int, str] = {}
         position = 0
-        for k, out in enumerate(made.call.outs):
-            if out in self.own:
-                for at, output in made.plan.assign:
-                    if at == position:
-                        by_output[output] = self.roots[out.root]
-                position += 1
+        for out in self.own:
+            by_output |= {output: self.roots[out.root] for at, output in made.plan.assign if at == position}
+            position += 1
         of_input = {root: i for i, root in enumerate([s.root_slot for s in self.inputs])}
         wanted = {i for _, i in made.boundaries}
         held: list[str] = []

@@ -21,6 +21,7 @@ from flambeau.statistics import counters
 from flambeau.trace import classes, tiers
 from flambeau.trace.blank import device_of
 from flambeau.trace.bounds import check, resolve
+from flambeau.trace.call_arguments import kinds_of, sort_arguments
 from flambeau.trace.debugging import untraced
 from flambeau.trace.fragment import _TENSOR, PARAMETER_DTYPE, Fragment, Moved, OffsetNeeded, _new, casting_body
 from flambeau.trace.from_model import MADE, settle_made
@@ -144,7 +145,7 @@ class Trace:
 
         gen = self.gen
         tensors: list[Tensor] = []
-        _sort(_kinds(op, key), op, args, tensors, [])
+        sort_arguments(kinds_of(op, key), op, args, tensors, [])
         if any(t._gen == gen and not any(t is x for x in (*self.tensors, *self.resolved)) for t in tensors):
             return False  # a tensor that stands for another one: it would get no value
         if self.state.views_only:
@@ -608,7 +609,7 @@ class Trace:
         if self.state.sizes:
             known = classes.known_call(self.state, op, key, args)
             if known is not None:
-                _sort(_kinds(op, key), op, args, tensors, numbers)
+                sort_arguments(kinds_of(op, key), op, args, tensors, numbers)
                 return self._take(known, tensors, numbers)
         state, gen = self.state, self.gen
         if ends_round(self, op):
@@ -634,7 +635,7 @@ class Trace:
             before = self.state
             fragment = Fragment(self, self.grad_enabled)
             body = op.apply if self.autocast is None else casting_body(op, self.autocast)
-            placeholders = [self._enter(fragment, kind, a, default) for kind, default, a in zip(_kinds(op, key), op.defaults, args, strict=True)]
+            placeholders = [self._enter(fragment, kind, a, default) for kind, default, a in zip(kinds_of(op, key), op.defaults, args, strict=True)]
             if self.state is not before:
                 raise Moved
             fragment.device = device_of(op, tensors)
@@ -647,7 +648,7 @@ class Trace:
             return self.add_edge(key, fragment, result, tensors, depth=1)
 
         try:
-            _sort(_kinds(op, key), op, args, tensors, numbers)
+            sort_arguments(kinds_of(op, key), op, args, tensors, numbers)
             before = self.state
             for t in tensors:
                 self.slot_of(t)
@@ -958,27 +959,6 @@ class _Local(threading.local):
 
 _fragments = itertools.count()
 local = _Local()
-
-
-def _kinds(op: Any, key: Any) -> Sequence[str]:
-    """The kinds of a call's arguments, as its key has them."""
-    return op.kinds if op.changing is None else op.changing.kinds(key)  # type: ignore[no-any-return]
-
-
-def _sort(kinds: Sequence[str], op: Any, args: Sequence[Any], tensors: list[Tensor], numbers: list[Any]) -> None:
-    """The tensors and the run-time numbers among a call's arguments, in order (as `_enter` takes them)."""
-    cls = _TENSOR[0]
-    for kind, default, a in zip(kinds, op.defaults, args, strict=True):
-        if kind == "static" or a is None:
-            continue
-        if kind == "tensors":
-            if isinstance(a, cls):
-                raise TypeError(f"{op.name}(): argument 'tensors' (position 1) must be tuple of Tensors, not Tensor")
-            tensors.extend([x for x in a if x is not None])
-        elif isinstance(a, cls):
-            tensors.append(a)
-        elif kind != "exponent" and type(a) is not bool and type(a) in PARAMETER_DTYPE and not (kind == "number" and a == default):
-            numbers.append(a)
 
 
 def name_operation(error: Exception, name: str) -> None:
