@@ -214,17 +214,18 @@ def comes_to(tr: Trace, call: Any, op: Any) -> int:
             tr.begin_piece()
             return ELSEWHERE
     place = hash((before, id(call))), hash((before_any, id(op)))
+    if place[0] in _begun:  # known as a whole: not counted, as where all edges are known
+        return HERE
     first, first_any = cuts[0] if count else place
     back, others_back = _exact.come_back(place[0], first), _any_sizes.come_back(place[1], first_any)
     if back or others_back:
-        if place[0] not in _begun:  # as a whole it is not known yet
-            if len(_begun) > MOST_PLACES:
-                _begun.clear()
-            _begun.add(place[0])
-            walk.whole = tr.gen
-            if back:
-                walk.rounds, walk.loop = tr.gen, None
-            counters.paths_joined += 1
+        if len(_begun) > MOST_PLACES:
+            _begun.clear()
+        _begun.add(place[0])
+        walk.whole = tr.gen
+        if back:
+            walk.rounds, walk.loop = tr.gen, None
+        counters.paths_joined += 1
         return HERE
     walk.cut(op, place)
     counters.pieces += 1

@@ -119,7 +119,10 @@ def test_whoever_asks_for_more_gets_it(way: str) -> None:
         return [*_gradients(leaves), np.array(seen, dtype=np.float32)]
 
     kept = _learned(step)
-    _equal(_as_a_whole(step), kept)
+    if way == "create_graph":  # the last bits of second gradients depend on the tier, with kept pieces and without
+        assert all(np.allclose(a, b, rtol=1e-5, atol=1e-6) for a, b in zip(_as_a_whole(step), kept, strict=True))
+    else:
+        _equal(_as_a_whole(step), kept)
 
 
 def test_a_second_pass_through_what_was_freed_is_refused() -> None:
