@@ -22,7 +22,13 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 _ROOT: Final = Path(__file__).parent.parent
 # Where a call may be half done: the generated functions, and these.
-_ENGINE: Final = ("<flambeau operation", "<immediate call>", "<plan>", *[str(_ROOT / name) for name in ("trace", "compiler", "runtime", "autograd/engine.py")])
+_ENGINE: Final = (
+    "<flambeau operation",
+    "<immediate call>",
+    "<kept piece>",
+    "<plan>",
+    *[str(_ROOT / name) for name in ("trace", "compiler", "runtime", "autograd/engine.py", "autograd/kept_stages.py")],
+)
 
 
 def untraced(function: Function) -> Function:

@@ -296,10 +296,8 @@ class _Writer:
         assert history is not None
         slots = made.inputs
         by_output: dict[int, str] = {}
-        position = 0
-        for out in self.own:
+        for position, out in enumerate(self.own):
             by_output |= {output: self.roots[out.root] for at, output in made.plan.assign if at == position}
-            position += 1
         of_input = {root: i for i, root in enumerate([s.root_slot for s in self.inputs])}
         wanted = {i for _, i in made.boundaries}
         held: list[str] = []
