@@ -237,7 +237,7 @@ def test_a_path_that_comes_back_is_recorded_as_a_whole() -> None:
         optimizer.step()
         return counters.pieces - before[0], counters.plans_made - before[1]
 
-    seen = [step() for _ in range(7)]
+    seen = [step() for _ in range(20)]  # calls that become kept pieces meanwhile (kept.py) are other places
     assert seen[0][0] > 3  # new: in pieces
     assert seen[-1] == (0, 0)  # settled: known, without pieces
 
