@@ -7,8 +7,9 @@ from typing import Any, Final
 
 import flambeau as torch
 from flambeau.dtypes import INTEGER_OF
-from flambeau.quantized.affine import Affine, chosen, integers, inverse, requantized, single
-from flambeau.quantized.packed import ConvPackedParams, LinearPackedParams
+from flambeau.quantized.affine import Affine, chosen, integers, inverse, real, requantized, single
+from flambeau.quantized.packed import ConvPackedParams, EmbeddingPackedParams, LinearPackedParams
+from flambeau.quantized.recurrent import CELLS
 from flambeau.quantized.tensor import QuantizedTensor, made, parts, quantized
 from flambeau.tensor import Tensor
 
@@ -190,14 +191,18 @@ def _conv(dims: int) -> dict[str, Callable[..., Any]]:
     def pack_transposed(weight: Any, bias: Any, stride: Any, padding: Any, output_padding: Any, dilation: Any, groups: int) -> ConvPackedParams:
         return ConvPackedParams(weight, bias, stride, padding, dilation, groups, True, output_padding)
 
+    def whole(x: Any, packed: ConvPackedParams, run: Callable[[Any], Any]) -> Any:
+        """PyTorch packs a convolution of one dim as one of two, with images of one line."""
+        return run(x.unsqueeze(2)).squeeze(2) if dims == 1 and packed.dims == 2 else run(x)
+
     def forward(qx: Any, packed: ConvPackedParams, scale: Any, zero_point: Any) -> QuantizedTensor:
-        return packed.static(qx, _number(scale, float), _number(zero_point, int))
+        return whole(qx, packed, lambda x: packed.static(x, _number(scale, float), _number(zero_point, int)))  # type: ignore[no-any-return]
 
     def forward_relu(qx: Any, packed: ConvPackedParams, scale: Any, zero_point: Any) -> QuantizedTensor:
-        return packed.static(qx, _number(scale, float), _number(zero_point, int), relu=True)
+        return whole(qx, packed, lambda x: packed.static(x, _number(scale, float), _number(zero_point, int), relu=True))  # type: ignore[no-any-return]
 
     def dynamic(x: Tensor, packed: ConvPackedParams, reduce_range: bool = False) -> Tensor:
-        return packed.dynamic(x, reduce_range)
+        return whole(x, packed, lambda x: packed.dynamic(x, reduce_range))  # type: ignore[no-any-return]
 
     name = f"conv{dims}d"
     found = {
@@ -206,6 +211,49 @@ def _conv(dims: int) -> dict[str, Callable[..., Any]]:
         f"{name}_unpack": ConvPackedParams.unpack, f"conv_transpose{dims}d_unpack": ConvPackedParams.unpack,
     }  # fmt: skip
     return found
+
+
+# -- tables of rows ------------------------------------------------------------------------------------------------------
+def embedding_rows(table: Any, indices: Tensor) -> Tensor:
+    """The rows of a quantized table that indices name, in floats: only those are read."""
+    integers, a = parts(table, "quantized embedding")
+    flat = indices.reshape(-1).long()
+    found = real(integers[flat], a._replace(scale=a.scale[flat], zero_point=a.zero_point[flat]))
+    return found.view(*indices.shape, table.shape[1])  # type: ignore[no-any-return]
+
+
+def embedding_bag_prepack(weight: Any, *_: Any) -> EmbeddingPackedParams:
+    """A table with a scale for each row, packed."""
+    return EmbeddingPackedParams(weight)
+
+
+def embedding_bag_unpack(packed: EmbeddingPackedParams) -> Any:
+    """The table."""
+    return packed.weight
+
+
+def embedding_byte(packed: EmbeddingPackedParams, indices: Tensor, pruned_weights: bool = False) -> Tensor:
+    """Rows of a packed table, in floats."""
+    return embedding_rows(packed.weight, indices)
+
+
+def embedding_bag(
+    table: Any, indices: Tensor, offsets: Any = None, mode: str = "sum", per_sample_weights: Any = None, include_last_offset: bool = False
+) -> Tensor:
+    """Sums or means of rows of a quantized table, in floats."""
+    rows = embedding_rows(table, indices.reshape(-1))
+    places = torch.arange(rows.shape[0]).view(indices.shape)
+    return torch.nn.functional.embedding_bag(  # type: ignore[no-any-return]
+        places, rows, offsets, mode=mode, per_sample_weights=per_sample_weights, include_last_offset=include_last_offset
+    )
+
+
+def embedding_bag_byte(
+    packed: EmbeddingPackedParams, indices: Tensor, offsets: Any = None, scale_grad_by_freq: bool = False, mode: int = 0, pruned_weights: bool = False,
+    per_sample_weights: Any = None, compressed_indices_mapping: Any = None, include_last_offset: bool = False,
+) -> Tensor:  # fmt: skip
+    """Sums of rows of a packed table, in floats (PyTorch's kernel sums, whatever the mode)."""
+    return embedding_bag(packed.weight, indices, offsets, "sum", per_sample_weights, include_last_offset)
 
 
 # -- one operand --------------------------------------------------------------------------------------------------------
@@ -303,6 +351,8 @@ OPERATORS: Final[dict[str, Callable[..., Any]]] = {
             threshold, layer_norm, group_norm, instance_norm, choose_qparams_per_tensor,
         )
     },
+    **{f.__name__: f for f in CELLS}, "embedding_byte": embedding_byte, "embedding_4bit": embedding_byte, "embedding_bag_byte": embedding_bag_byte,
+    "embedding_bag_4bit": embedding_bag_byte, "embedding_bag_prepack": embedding_bag_prepack, "embedding_bag_unpack": embedding_bag_unpack,
     **_conv(1), **_conv(2), **_conv(3),
     **{f"batch_norm{d}": _batch_norm(False) for d in ("", "1d", "2d", "3d")},
     **{f"batch_norm{d}_relu": _batch_norm(True) for d in ("", "1d", "2d", "3d")},

@@ -91,6 +91,16 @@ class LinearPackedParams:
         return result.view(*input.shape[:-1], -1)  # type: ignore[no-any-return]
 
 
+class EmbeddingPackedParams:
+    """A table with a scale for each row: what torch.ops.quantized.embedding_bag_prepack gives."""
+
+    def __init__(self, weight: QuantizedTensor) -> None:
+        _, a = parts(weight, "embedding_bag_prepack")
+        if a.axis != 0:
+            raise RuntimeError(f"embedding_bag_prepack: the weight must have a scale for each row, its scheme is {weight.qscheme()}")
+        self.weight = weight
+
+
 def dynamic_codes(x: Tensor, reduce_range: bool) -> tuple[Tensor, Tensor, Tensor]:
     """(codes in uint8, scale, zero point) of a float tensor: as `chosen` finds them, but recorded, so that no value is looked at."""
     qmax = 127 if reduce_range else 255

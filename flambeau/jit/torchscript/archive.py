@@ -11,6 +11,7 @@ from flambeau.io import globals as names
 from flambeau.io.checkpoint import Archive, zip_archive
 from flambeau.io.options import restorer
 from flambeau.io.restricted import Reader
+from flambeau.jit.torchscript import packed
 from flambeau.jit.torchscript.code import ScriptClass, Unit
 from flambeau.jit.torchscript.errors import refuse
 
@@ -72,10 +73,12 @@ class _Names:
         if module != "__torch__" and not module.startswith("__torch__."):
             return names.find(module, name)
         full = f"{module}.{name}"
+        if full in packed.CLASSES:
+            return packed.CLASSES[full]
         script = self.unit.names.get(full)
         if not isinstance(script, ScriptClass):
             refuse(f"data.pkl has an object of the class {full}, which the archive's code does not define" + (
-                "; it is a C++ class, as quantized modules have" if module.startswith("__torch__.torch.classes") else ""))  # fmt: skip
+                "; it is a C++ class" if module.startswith("__torch__.torch.classes") else ""))  # fmt: skip
         if script.base in ("NamedTuple", "Enum"):
             return script
         if full not in self.kinds:
@@ -83,12 +86,12 @@ class _Names:
         return self.kinds[full]
 
     def may_call(self, function: Any) -> bool:
-        if isinstance(function, type) and issubclass(function, Pickled):
+        if isinstance(function, type) and issubclass(function, (Pickled, packed.PickledWeights)):
             return True
         return isinstance(function, ScriptClass) or function in _TYPED.values() or names.may_call(function)
 
     def may_build(self, cls: type) -> bool:
-        return issubclass(cls, Pickled) or names.may_build(cls)
+        return issubclass(cls, (Pickled, packed.PickledWeights)) or names.may_build(cls)
 
 
 def _unpickled(archive: Archive, record: str, folder: str, known: _Names) -> Any:
@@ -116,7 +119,7 @@ def read(f: Any, map_location: Any) -> Content:
         constants = _unpickled(archive, "constants.pkl", "constants", known)
         if not isinstance(constants, (tuple, list)):
             refuse(f"constants.pkl holds a {type(constants).__name__}, where a tuple is read")
-        unit.constants = tuple(constants)
+        unit.constants = mapped(tuple(constants), _weights, {})
         for file, text in code.items():
             unit.add(file, text)
         unit.compile()
@@ -126,6 +129,11 @@ def read(f: Any, map_location: Any) -> Content:
         prefix = f"{root}extra/"
         extra = {name.removeprefix(prefix): archive.record(name.removeprefix(root)) for name in archive.records if name.startswith(prefix)}
         return Content(made, unit, code, extra)
+
+
+def _weights(value: Any) -> Any:
+    """Packed weights among the constants, made."""
+    return value.made(mapped(value.state, _weights, {})) if isinstance(value, packed.PickledWeights) else value
 
 
 def _decoded(archive: Archive, name: str) -> str:

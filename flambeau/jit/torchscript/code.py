@@ -31,6 +31,8 @@ class ScriptClass:
             refuse(f"{file}, line {node.lineno}: the class {name} has the bases {', '.join(bases)}: one of Module, NamedTuple, Enum or Interface is read")
         self.parameters: list[str] = []
         self.buffers: list[str] = []
+        self.forward_hooks: list[str] = []
+        self.forward_pre_hooks: list[str] = []
         self.attributes: dict[str, ast.expr] = {}
         self.constants: dict[str, Any] = {}
         self.methods: dict[str, Function] = {}
@@ -69,8 +71,7 @@ class ScriptClass:
                 refuse(f"{self.file}, line {s.lineno}: {name} of {self.qualified} is no list of names")
             setattr(self, name.strip("_"), value)
         elif name in ("__forward_hooks__", "__forward_pre_hooks__"):
-            if value:
-                refuse(f"{self.qualified} has forward hooks ({', '.join(map(str, value))}), which are not read; remove them before saving")
+            setattr(self, name.strip("_"), [str(v) for v in value] if isinstance(value, list) else [])
         elif name and self.base == "Enum":
             self.constants[name] = value
         else:

@@ -13,6 +13,7 @@ from flambeau.jit.torchscript.code import ScriptClass
 from flambeau.jit.torchscript.errors import refuse
 from flambeau.jit.torchscript.functions import Function
 from flambeau.jit.torchscript.objects import Instance
+from flambeau.jit.torchscript.packed import PickledWeights
 from flambeau.nn.modules.module import Module
 from flambeau.nn.parameter import Parameter
 from flambeau.tensor import Tensor
@@ -81,6 +82,10 @@ def _method(function: Function) -> Any:
     return method
 
 
+def _hook(function: Function) -> Any:
+    return lambda module, *given: function.call((module, *given))
+
+
 def _no_forward(self: Any) -> Any:
     raise AttributeError("'RecursiveScriptModule' object has no attribute 'forward'")
 
@@ -104,6 +109,8 @@ class _Builder:
 
     def collect(self, v: Any, depth: int = 0) -> Any:
         """Make all parameters first: lists of weights and tied modules refer to them from anywhere."""
+        if isinstance(v, PickledWeights):
+            return mapped(v.state, lambda x: self.collect(x, depth + 1), self.seen)
         if not isinstance(v, Pickled):
             return v
         if depth > 100:
@@ -120,6 +127,8 @@ class _Builder:
         """The object of a pickled one; anything else as it is, a tensor that is a parameter as that."""
         if isinstance(v, Tensor):
             return self.parameters.get(id(v), v)
+        if isinstance(v, PickledWeights):
+            return v.made(mapped(v.state, self.value, self.done))
         if not isinstance(v, Pickled):
             return v
         if v.script.base == "Module":
@@ -158,6 +167,11 @@ class _Builder:
         Module.__init__(made)
         made.__dict__["_script"] = script
         made.training = False  # of a frozen module, which has no such attribute
+        for hooks, register in ((script.forward_pre_hooks, made.register_forward_pre_hook), (script.forward_hooks, made.register_forward_hook)):
+            for name in hooks:  # of a call from Python: calls in the archive's code have those of the modules that they call written out
+                if name not in script.methods:
+                    refuse(f"{script.qualified} names the hook {name!r}, which it has not")
+                register(_hook(script.methods[name]))
         self.done[id(v)] = made
         for name, value in self._state(v).items():
             if name in script.parameters:

@@ -9,6 +9,7 @@ import enum
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from flambeau.nn.modules.module import Module
+from flambeau.quantized.packed import ConvPackedParams
 from flambeau.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -87,8 +88,22 @@ def set_attribute(owner: Any, name: str, value: Any) -> None:
     inside[name] = value
 
 
+class _Native:
+    """A method of an object of PyTorch's C++ classes."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def call(self, args: Any, kwargs: dict[str, Any] | None = None) -> Any:
+        """`args`: the object, and what it is given."""
+        owner, *given = args
+        return getattr(owner, self.name)(*given, **(kwargs or {}))
+
+
 def method(owner: Any, name: str) -> Any:
     """The method of an object that a program calls."""
+    if isinstance(owner, ConvPackedParams) and name in ("unpack", "stride", "padding", "dilation", "groups"):
+        return _Native(name)
     script = owner.script if isinstance(owner, Instance) else owner.__dict__.get("_script") if isinstance(owner, Module) else None
     found = script.methods.get(name) if script is not None else None
     if found is None:

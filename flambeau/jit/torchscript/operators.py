@@ -9,13 +9,15 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NoReturn
 
 import flambeau
+from flambeau import dtypes
 from flambeau.devices import Device
-from flambeau.dtypes import BY_NAME, dtype
+from flambeau.dtypes import dtype
 from flambeau.export.schemas import Parameter, Schema, overloads
 from flambeau.fx import Proxy
 from flambeau.jit.script import Error
 from flambeau.jit.torchscript import fused, values
 from flambeau.jit.torchscript.errors import refuse
+from flambeau.quantized import recurrent
 from flambeau.tensor import Tensor
 from flambeau.trace.meta import Size
 
@@ -38,9 +40,10 @@ def dtype_of(number: Any) -> dtype:
     if isinstance(number, dtype):
         return number
     name = _DTYPES[number] if 0 <= number < len(_DTYPES) else None
-    if name is None or name not in BY_NAME:
+    found = getattr(dtypes, name, None) if name is not None else None
+    if not isinstance(found, dtype):
         raise RuntimeError(f"TorchScript: dtype number {number} ({name or 'not known'}) is not one that flambeau has")
-    return BY_NAME[name]
+    return found
 
 
 def _memory_format(number: Any) -> Any:
@@ -256,7 +259,7 @@ SPECIAL: Final[dict[str, Callable[..., Any]]] = {
     "is_contiguous": lambda x, memory_format=0: x.is_contiguous(memory_format=_memory_format(memory_format)), "stride": _stride,
     "manual_seed": flambeau.manual_seed, "save": lambda *given: refuse("the program writes files by torch.save, which is not run"),
     "IntImplicit": lambda x: int(x), "FloatImplicit": lambda x: float(x), "ScalarImplicit": lambda x: x.item(), "item": lambda x: x.item(),
-    **fused.OPERATORS,
+    "quantized_lstm": recurrent.quantized_lstm, "quantized_gru": recurrent.quantized_gru, **fused.OPERATORS,
 }  # fmt: skip
 
 

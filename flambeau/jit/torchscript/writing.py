@@ -12,6 +12,7 @@ from collections import OrderedDict
 from typing import Any, Final
 
 from flambeau.io.checkpoint import Pickler, record
+from flambeau.jit.torchscript import packed
 from flambeau.jit.torchscript.code import ScriptClass
 from flambeau.jit.torchscript.modules import TorchScriptModule
 from flambeau.jit.torchscript.objects import Instance, NamedValues
@@ -37,16 +38,23 @@ class _Object:
         self.script, self.state = script, state
 
 
+class _Weights:
+    """Packed weights of a quantized layer: the name of PyTorch's C++ class, and the state."""
+
+    def __init__(self, qualified: str, state: Any) -> None:
+        self.qualified, self.state = qualified, state
+
+
 class _Pickler(Pickler):
     """The pickle of TorchScript's objects, as PyTorch's reader in C++ takes it: an object is numbered after its state."""
 
     def save(self, obj: Any, save_persistent_id: bool = True) -> Any:
-        if type(obj) is _Object:
+        if type(obj) is _Object or type(obj) is _Weights:
             known = self.memo.get(id(obj))
             if known is not None:
                 self.write(self.get(known[0]))
                 return None
-            module, _, name = obj.script.qualified.rpartition(".")
+            module, _, name = (obj.qualified if isinstance(obj, _Weights) else obj.script.qualified).rpartition(".")
             self.save(self._name(module, name))
             self.write(pickle.EMPTY_TUPLE + pickle.NEWOBJ)
             self.save(obj.state)
@@ -95,6 +103,8 @@ class _Writer:
         return made
 
     def _made(self, v: Any, annotation: ast.expr, kind: str, inside: list[ast.expr]) -> Any:
+        if kind in packed.CLASSES:
+            return self.weights(v, kind)
         if isinstance(v, enum.Enum):
             return _Reduced(*_split(kind), v.value, v)
         if isinstance(v, NamedValues):
@@ -111,6 +121,18 @@ class _Writer:
         if isinstance(v, complex):
             return _Reduced("builtins", "complex", (v.real, v.imag), v)
         return float(v) if kind == "float" else v
+
+    def weights(self, v: Any, qualified: str) -> _Weights:
+        """Packed weights, as an object of the C++ class of this name; its lists have types, as all lists of an archive."""
+        state = packed.state_of(v, qualified)
+        linear = f"{packed.SPACE}quantized.LinearPackedParamsBase"
+        types = {
+            "LinearPackedParamsBase": ("Tensor", "Optional[Tensor]"),
+            "EmbeddingPackedParamsBase": ("int", "List[Tensor]", "List[float]", "List[int]"),
+            "CellParamsBase": ("str", "List[Tensor]", "List[float]", "List[int]", f"List[{linear}]"),
+        }.get(qualified.rpartition(".")[2], ("str", "List[Tensor]", "List[Optional[Tensor]]"))
+        self.keep.append(state)
+        return _Weights(qualified, tuple([self.value(x, ast.parse(t, mode="eval").body) for x, t in zip(state, types, strict=True)]))
 
     def object(self, owner: Any) -> _Object:
         """A module or another object of the archive's classes."""
@@ -159,7 +181,9 @@ def _write(m: TorchScriptModule, content: Any, file: Any, stem: str, extra: dict
         _pickled(archive, stem, "data", _Writer().object(m))
         for name, text in content.code.items():
             record(archive, f"{stem}/{name}", text.encode())
-        _pickled(archive, stem, "constants", content.unit.constants)
+        held = _Writer()
+        constants = [held.weights(v, kind) if (kind := packed.class_of(v)) else v for v in content.unit.constants]
+        _pickled(archive, stem, "constants", tuple(constants))
         for name, value in extra.items():
             record(archive, f"{stem}/extra/{name}", value.encode() if isinstance(value, str) else bytes(value))
         record(archive, f"{stem}/version", b"3\n")

@@ -9,8 +9,7 @@ from flambeau.ao.nn.quantized.linear import _set_result_scale
 from flambeau.ao.nn.quantized.weights import result_scale
 from flambeau.nn.modules.module import Module
 from flambeau.quantized import operators
-from flambeau.quantized.affine import real
-from flambeau.quantized.tensor import parts
+from flambeau.quantized.operators import embedding_bag, embedding_rows
 
 
 class Quantize(Module):
@@ -305,11 +304,8 @@ class Embedding(Module):
         self._weight = w
 
     def rows(self, indices: Any) -> Any:
-        """The rows that indices name, in floats: only those are read."""
-        table, a = parts(self._weight, "quantized embedding")
-        flat = indices.reshape(-1).long()
-        found = real(table[flat], a._replace(scale=a.scale[flat], zero_point=a.zero_point[flat]))
-        return found.view(*indices.shape, self.embedding_dim)
+        """The rows that indices name, in floats."""
+        return embedding_rows(self._weight, indices)
 
     def forward(self, indices: Any) -> Any:
         return self.rows(indices)
@@ -365,11 +361,7 @@ class EmbeddingBag(Embedding):
         return made
 
     def forward(self, indices: Any, offsets: Any = None, per_sample_weights: Any = None) -> Any:
-        table = self.rows(indices.reshape(-1))
-        places = torch.arange(table.shape[0]).view(indices.shape)
-        return torch.nn.functional.embedding_bag(
-            places, table, offsets, mode=self.mode, per_sample_weights=per_sample_weights, include_last_offset=self.include_last_offset
-        )
+        return embedding_bag(self._weight, indices, offsets, self.mode, per_sample_weights, self.include_last_offset)
 
 
 class FloatFunctional(Module):

@@ -9,6 +9,7 @@ from flambeau.ao.nn.quantized.weights import quantize_by
 from flambeau.nn.modules.module import Module
 from flambeau.nn.utils.rnn import PackedSequence
 from flambeau.ops.primitives.recurrent import gru_step, lstm_step
+from flambeau.quantized import recurrent
 from flambeau.quantized.packed import LinearPackedParams
 
 
@@ -23,12 +24,6 @@ def _packed(mod: Any, weight: Any, bias: Any) -> Any:
         return weight.half(), bias
     watcher(weight)
     return LinearPackedParams(quantize_by(watcher, weight), bias)
-
-
-def _product(packed: Any, x: Any) -> Any:
-    if isinstance(packed, LinearPackedParams):
-        return packed.dynamic(x, True)
-    return torch.nn.functional.linear(x, packed[0].float(), packed[1])
 
 
 class _Recurrent(Module):
@@ -47,7 +42,7 @@ class _Recurrent(Module):
             for suffix in ("", "_reverse")[: 1 + self.bidirectional]:
                 biases = [getattr(mod, f"bias_{kind}_l{layer}{suffix}") if self.bias else None for kind in ("ih", "hh")]
                 weights = [getattr(mod, f"weight_{kind}_l{layer}{suffix}") for kind in ("ih", "hh")]
-                self._weights.append(tuple([_packed(mod, w, b) for w, b in zip(weights, biases, strict=True)]))
+                self._weights.append(recurrent.CellParams(*[_packed(mod, w, b) for w, b in zip(weights, biases, strict=True)]))
 
     def _get_name(self) -> str:
         return f"DynamicQuantized{self.mode}"
@@ -60,42 +55,18 @@ class _Recurrent(Module):
         """Of the float layer."""
         return cls(mod)
 
-    def _direction(self, x: Any, weights: Any, states: Any, reverse: bool) -> tuple[Any, Any]:
-        """(results of all steps, last states) of one direction: x (steps, batch, in)."""
-        gates = _product(weights[0], x)
-        results = [None] * x.shape[0]
-        for t in reversed(range(x.shape[0])) if reverse else range(x.shape[0]):
-            states = self._step(gates[t], _product(weights[1], states[0]), states)
-            results[t] = states[0]
-        return torch.stack(results), states
-
-    def _step(self, from_input: Any, from_hidden: Any, states: Any) -> Any:
-        raise NotImplementedError
-
     def forward(self, input: Any, hx: Any = None) -> Any:
         if isinstance(input, PackedSequence):
             raise NotImplementedError(f"quantized dynamic {self.mode}: packed sequences are not supported; pad them, or use the float module")
         x = input.unsqueeze(1 if not self.batch_first else 0) if input.ndim == 2 else input
-        x = x.transpose(0, 1) if self.batch_first else x
-        ways = 1 + self.bidirectional
+        ways, batch = 1 + self.bidirectional, x.shape[0 if self.batch_first else 1]
         count = 2 if self.mode == "LSTM" else 1
         if hx is None:
-            given = [torch.zeros(self.num_layers * ways, x.shape[1], self.hidden_size)] * count
+            given = [torch.zeros(self.num_layers * ways, batch, self.hidden_size)] * count
         else:
             given = [h.unsqueeze(1) if h.ndim == 2 else h for h in (hx if count == 2 else (hx,))]
-        last = []
-        for layer in range(self.num_layers):
-            found = []
-            for way in range(ways):
-                at = layer * ways + way
-                made, states = self._direction(x, self._weights[at], tuple([g[at] for g in given]), bool(way))
-                found.append(made)
-                last.append(states)
-            x = torch.cat(found, -1) if ways == 2 else found[0]
-            if self.dropout and self.training and layer + 1 < self.num_layers:
-                x = torch.nn.functional.dropout(x, self.dropout)
-        x = x.transpose(0, 1) if self.batch_first else x
-        ends = [torch.stack([s[i] for s in last]) for i in range(count)]
+        step = recurrent.steps_of_lstm if self.mode == "LSTM" else recurrent.steps_of_gru
+        x, ends = recurrent.layers(step, x, given, self._weights, ways, self.dropout if self.training else 0.0, self.batch_first)
         if input.ndim == 2:
             x, ends = x.squeeze(0 if self.batch_first else 1), [e.squeeze(1) for e in ends]
         return x, (tuple(ends) if count == 2 else ends[0])
@@ -104,17 +75,11 @@ class _Recurrent(Module):
 class LSTM(_Recurrent):
     """torch.nn.LSTM with quantized weights."""
 
-    def _step(self, from_input: Any, from_hidden: Any, states: Any) -> Any:
-        return lstm_step(from_input + from_hidden, states[1])[1:]
-
 
 class GRU(_Recurrent):
     """torch.nn.GRU with quantized weights."""
 
     mode = "GRU"
-
-    def _step(self, from_input: Any, from_hidden: Any, states: Any) -> Any:
-        return (gru_step(from_input, from_hidden, states[0])[1],)
 
 
 class _Cell(Module):
@@ -138,7 +103,7 @@ class _Cell(Module):
         return cls(mod)
 
     def _gates(self, input: Any, h: Any) -> tuple[Any, Any]:
-        return _product(self._weights[0], input), _product(self._weights[1], h)
+        return recurrent.product(self._weights[0], input), recurrent.product(self._weights[1], h)
 
     def _zeros(self, input: Any) -> Any:
         return torch.zeros(*input.shape[:-1], self.hidden_size)
