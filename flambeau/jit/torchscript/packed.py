@@ -66,7 +66,7 @@ class _Conv(PickledWeights):
         if version == "2" and len(first) == 2 and second:
             numbers, weight, bias = self._tensor(first[0]).tolist(), first[1], second[0]
         elif version == 3 and len(second) >= 2:
-            numbers, bias, weight = first, *second[:2]
+            numbers, bias, weight = first, second[0], second[1]
         else:
             self._unknown()
         if not numbers or not all(isinstance(n, int) for n in numbers) or len(numbers) != 4 * numbers[0] + 3 or not isinstance(weight, QuantizedTensor):
@@ -97,7 +97,7 @@ class _Cell(PickledWeights):
             refuse(f"the state of an object of {self.name} is {state[0] if isinstance(state, tuple) and state else state!r}, which is not read")
         if not isinstance(state[4], list) or len(state[4]) != 2 or not all(isinstance(p, (LinearPackedParams, tuple)) for p in state[4]):
             self._unknown()
-        return CellParams(*state[4], bool(state[3][0]) if state[3] else True)
+        return CellParams(state[4][0], state[4][1], bool(state[3][0]) if state[3] else True)
 
 
 def _class(base: type[PickledWeights], space: str, name: str) -> type[PickledWeights]:
