@@ -35,13 +35,12 @@ def may_run(engine: Engine) -> bool:
 
 def run(engine: Engine, segment: KeptSegment, end: Any, taken_out: Any) -> bool:
     """Go through a segment of a kept piece; False if it has to be done the usual way, and nothing is done. `end()` runs what is pending."""
-    piece = segment.kept
-    assert piece is not None
-    if segment.done is not None:
-        return False
     tr = engine.tr
     if tr.tensors or tr.inputs:
         end()
+    piece = segment.kept  # not before: what runs may ask for the segment in full
+    if piece is None or segment.done is not None:
+        return False
     pending = engine.queue[segment]
     sums, queue = engine.sums, engine.queue
     key: list[Any] = [engine.retain]
