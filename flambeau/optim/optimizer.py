@@ -185,8 +185,8 @@ class Optimizer:
     _step_post: OrderedDict[int, Hook]
     _hooks: dict[str, OrderedDict[int, Hook]]
     _opt_called: bool
-    # How many steps of a path in pieces update one parameter after the other: a plan for a list of parameters pays only if the list comes back.
-    _steps_apart = 1
+    # How many steps of a path in pieces update one parameter after the other: a plan for a list pays only if it comes back. More than a path that does needs.
+    _steps_apart = 6
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         """With what a step needs, also in a subclass whose `__init__` does not call this class's (a wrapper of another optimizer)."""

@@ -70,7 +70,9 @@ def relative(made: KeptPiece, sizes: tuple[int, ...]) -> KeptPiece | None:
 
 
 def meets(tr: Trace, state: State, tensors: list[Tensor]) -> None:
-    """A piece of one call is about to end: keep its call, if it has come often enough."""
+    """A piece of one call is about to end: keep its call, if it has come often enough. Not on paths that may come back: their places would be others then."""
+    if not tiers.stays_in_pieces(tr):
+        return
     call = state
     while call.parent is not None and call.parent.depth:
         call = call.parent

@@ -237,6 +237,12 @@ def in_pieces(tr: Trace) -> bool:
     return tr.walk.generation == tr.gen
 
 
+def stays_in_pieces(tr: Trace) -> bool:
+    """Whether paths that begin like this one have run in pieces so often that more will: one that comes back is recorded as a whole sooner."""
+    cuts = tr.walk.cuts
+    return MODE[0] == PIECES or (bool(cuts) and _any_sizes.passes.get(cuts[0][1], 0) >= KNOWN)
+
+
 def is_new() -> bool:
     """Whether this thread's program is on a path that runs in pieces."""
     from flambeau.trace.recorder import Trace, local

@@ -237,7 +237,7 @@ def test_a_path_that_comes_back_is_recorded_as_a_whole() -> None:
         optimizer.step()
         return counters.pieces - before[0], counters.plans_made - before[1]
 
-    seen = [step() for _ in range(20)]  # calls that become kept pieces meanwhile (kept.py) are other places
+    seen = [step() for _ in range(7)]
     assert seen[0][0] > 3  # new: in pieces
     assert seen[-1] == (0, 0)  # settled: known, without pieces
 
@@ -426,7 +426,7 @@ def test_a_path_ends_where_a_number_is_read_that_a_piece_has_computed() -> None:
         return loss.item()  # type: ignore[no-any-return]
 
     torch.ones(1).sum().item()  # whatever path there was has ended
-    for _ in range(20):  # a call that becomes a kept piece meanwhile (kept.py) is another place, so that it may take a dozen
+    for _ in range(6):
         step()
     pieces = counters.pieces
     for _ in range(4):
