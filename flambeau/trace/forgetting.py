@@ -89,6 +89,10 @@ def _prune(every: set[State], wanted: list[State]) -> None:
         while state is not None and state not in leading:
             leading.add(state)
             state = state.parent
+    for root in roots():
+        for key, made in list((root.immediate or {}).items()):
+            if made.forgotten(leading):
+                del root.immediate[key]  # type: ignore[index]
     for state in every - leading:  # reference counts free them if nothing is a cycle: the garbage collector does not see them
         state.children.clear()
         state.plans.clear()

@@ -67,6 +67,10 @@ class Immediate:
         self.misses = self.at = 0
         self.run: Callable[..., Any]
 
+    def forgotten(self, states: set[State]) -> bool:
+        """Whether it goes where only these states stay: a kept piece does (kept.py); this one has its program alone."""
+        return False
+
     def missed(self) -> None:
         """A result was an argument of a recorded call: it would have been fused."""
         now = counters.immediate_calls

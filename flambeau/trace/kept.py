@@ -60,6 +60,19 @@ class KeptPiece(Immediate):
         self.holders: tuple[tuple[int, int], ...] = ()
         self.stages: dict[Any, Any] = {}
 
+    def forgotten(self, states: set[State]) -> bool:
+        """It holds plans and states: it goes with the state of its call."""
+        family = {sizes: made for sizes, made in self.family.items() if made.call in states}
+        gone = [made for made in self.family.values() if made.call not in states]
+        for made in (*gone, *family.values()):
+            made.family = family
+        if self.call in states:
+            return False
+        op = self.call.edge[0]
+        if op.recent is not None and getattr(op.recent, "call", None) not in states:
+            op.recent = None
+        return True
+
 
 def relative(made: KeptPiece, sizes: tuple[int, ...]) -> KeptPiece | None:
     """The piece of the same metadata over memory of these sizes; it is asked first from now on."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,9 +12,11 @@ import pytest
 
 import flambeau as torch
 from flambeau.statistics import counters
-from flambeau.trace import tiers
+from flambeau.trace import forgetting, tiers
 from flambeau.trace.evaluate import flush
+from flambeau.trace.kept import KeptPiece
 from flambeau.trace.recorder import local
+from flambeau.trace.traces import roots
 
 
 @pytest.fixture(autouse=True)
@@ -250,3 +254,25 @@ def test_a_path_that_comes_back_is_recorded_as_a_whole_all_the_same() -> None:
     before = counters.kept_pieces, counters.pieces
     step(21)
     assert (counters.kept_pieces, counters.pieces) == before
+
+
+def test_kept_pieces_are_forgotten_with_their_plans_and_learned_again() -> None:
+    x, w, b = _network()
+
+    def step() -> list[Any]:
+        _hidden(x, w, b).sum().backward()
+        return _gradients((x, w, b))
+
+    expected = _learned(step)
+    flush(local.main, "test")
+    kept = [made for root in roots() for made in (root.immediate or {}).values() if isinstance(made, KeptPiece)]
+    plans = [weakref.ref(made.plan.plan) for made in kept if made.plan is not None]
+    assert plans
+    del kept
+    local.main.reset()
+    forgetting.keep(0)
+    gc.collect()
+    assert not any(ref() is not None for ref in plans)
+    before = counters.kept_pieces
+    _equal(_learned(step), expected)
+    assert counters.kept_pieces > before
