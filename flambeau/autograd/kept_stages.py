@@ -6,6 +6,7 @@ piece's results and the sums that have reached its boundaries so far, runs the p
 
 from __future__ import annotations
 
+from ctypes import memmove
 from functools import lru_cache
 from types import CodeType
 from typing import TYPE_CHECKING, Any, Final
@@ -234,8 +235,6 @@ def _learn(engine: Engine, segment: KeptSegment, piece: KeptPiece, key: Any, gra
 
 
 def _move(to: int, source: int, nbytes: int) -> None:
-    from ctypes import memmove
-
     memmove(to, source, nbytes)
 
 

@@ -90,9 +90,10 @@ def _prune(every: set[State], wanted: list[State]) -> None:
             leading.add(state)
             state = state.parent
     for root in roots():
-        for key, made in list((root.immediate or {}).items()):
+        learned = root.immediate or {}
+        for key, made in list(learned.items()):
             if made.forgotten(leading):
-                del root.immediate[key]  # type: ignore[index]
+                del learned[key]
     for state in every - leading:  # reference counts free them if nothing is a cycle: the garbage collector does not see them
         state.children.clear()
         state.plans.clear()
