@@ -66,7 +66,7 @@ def test_code_that_is_not_read(parts: dict[str, str], named: str) -> None:
     ("import os\n", "import os"), ("x = 1\n", "x = 1"), ("class M(Module, metaclass=x):\n  pass\n", "bases"), ("class M(dict):\n  pass\n", "dict"),
     ("@evil\nclass M(Module):\n  pass\n", "bases"), ("class M(Module):\n  print(1)\n", "print"),
     ("class M(Module):\n  @evil\n  def f(self): return 1\n", "decor"),
-    ("class M(Module):\n  __forward_hooks__ = ['h']\n", "forward hooks"), ("class M(Module):\n  __parameters__ = 3\n", "no list of names"),
+    ("class M(Module):\n  __forward_hooks__ = ['h']\n", "hook 'h', which it has not"), ("class M(Module):\n  __parameters__ = 3\n", "no list of names"),
     ("def f(*args): return 1\n", "parameters or decorators"), ("class M(Module):\n\tdef\n", "no TorchScript"), ("\0", "no TorchScript"),
     ("class N(Module):\n  pass\n", r"the class __torch__\.M, which the archive's code does not define"),
     ("class M(Module):\n  training : bool\n", "attribute 'n', which the class does not declare"),
