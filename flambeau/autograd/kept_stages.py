@@ -231,7 +231,7 @@ def _learn(engine: Engine, segment: KeptSegment, piece: KeptPiece, key: Any, gra
         lines.append("    segment.done = used")
     lines += ["    counters.kept_stages += 1", "    return True"]
     exec(_compiled("\n".join(lines)), scope)
-    piece.stages[key] = scope["run"]
+    piece.stages[key] = scope.pop("run")
 
 
 def _move(to: int, source: int, nbytes: int) -> None:

@@ -380,7 +380,7 @@ class Assembly:
             f"        return [{', '.join(results)}]", "    return run",
         ))  # fmt: skip
         exec(_compiled(text), scope)
-        return scope["make"]  # type: ignore[no-any-return]
+        return scope.pop("make")  # type: ignore[no-any-return]
 
     def fail_part(self, indices: list[int]) -> Callable[[int], NoReturn]:
         """Raise the IndexError of the failed task (numbered from 1) of a native part."""

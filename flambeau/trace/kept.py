@@ -64,14 +64,23 @@ class KeptPiece(Immediate):
         """It holds plans and states: it goes with the state of its call."""
         family = {sizes: made for sizes, made in self.family.items() if made.call in states}
         gone = [made for made in self.family.values() if made.call not in states]
-        for made in (*gone, *family.values()):
+        for made in (self, *gone, *family.values()):
             made.family = family
+        for made in gone:  # no cycle is left to the garbage collector, which may not look at what is old
+            made.run = _gone
+            made.stages.clear()
         if self.call in states:
             return False
+        self.run = _gone
+        self.stages.clear()
         op = self.call.edge[0]
         if op.recent is not None and getattr(op.recent, "call", None) not in states:
             op.recent = None
         return True
+
+
+def _gone(*_: Any) -> None:
+    """In place of a forgotten function: the call is recorded."""
 
 
 def relative(made: KeptPiece, sizes: tuple[int, ...]) -> KeptPiece | None:
@@ -177,7 +186,7 @@ def _teach(tr: Trace, made: KeptPiece, inputs: list[State], order: list[int], gi
     writer = _Writer(made, inputs, order, given, own)
     text, scope = writer.written(tr)
     exec(_compiled(text), scope)
-    made.run = scope["run"]
+    made.run = scope.pop("run")  # whose globals it would be: see `forgotten`
     return True
 
 
