@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, ref
 
+from flambeau.compiler.graph import contiguous_strides
 from flambeau.dtypes import dtype
+from flambeau.trace.meta import is_dense
 from flambeau.trace.recorder import is_view, local
 from flambeau.trace.storage import Storage
 
@@ -23,9 +25,9 @@ def base_of(t: Tensor) -> Tensor | None:
     """The tensor of which `t` is a view (itself no view), or None where it is none.
 
     Among the objects that hold the memory is the base, if anybody has it still. Where nobody has, this is a tensor of its elements without a
-    history: of the shape of another tensor over all of the memory, else flat. No call that makes a view pays for it, so it is looked for: first where it
-    has been found before, then among what the trace and the view's history know and among young objects, and only then among all objects, which
-    takes as long as there are many, and is done once a memory.
+    history: of the shape of another tensor over all of the memory, else of the view's if it has all elements, else flat. No call that makes a
+    view pays for it, so it is looked for: first where it has been found before, then among what the trace and the view's history know and among
+    young objects, and only then among all objects, which takes as long as there are many, and is done once a memory.
     """
     if not is_view(t):
         return None
@@ -48,15 +50,20 @@ def base_of(t: Tensor) -> Tensor | None:
         holders = [h for h in gc.get_referrers(storage) if isinstance(h, tensor) and h is not t and h._storage is storage and not is_view(h)]
         base = next(filter(is_base, holders), None)
         if base is None:
-            of_memory[key] = _flat(t) if not holders else (tuple(holders[0].shape), holders[0].stride())
+            of_memory[key] = _likely(t) if not holders else (tuple(holders[0].shape), holders[0].stride())
             return base_of(t)
     of_memory[key] = ref(base)
     return base
 
 
-def _flat(t: Tensor) -> Layout:
-    """All of a memory as one dim."""
-    return (t.untyped_storage().nbytes() // t.element_size(),), (1,)
+def _likely(t: Tensor) -> Layout:
+    """What a memory was made as, of which only a view is left: its dims in the order of memory if the view has all elements, else one dim."""
+    count = t.untyped_storage().nbytes() // t.element_size()
+    shape, strides = tuple(t._meta.shape), t._meta.strides
+    if t._meta.numel == count and is_dense(shape, strides):
+        ordered = sorted(zip(strides, shape, strict=True), reverse=True)
+        return tuple([n for _, n in ordered]), contiguous_strides(tuple([n for _, n in ordered]))
+    return (count,), (1,)
 
 
 def _near(t: Tensor) -> Iterator[Any]:

@@ -72,3 +72,12 @@ def test_bases_are_found_without_a_look_at_all_objects(how: str, monkeypatch: py
         gc.collect()
         assert view._base is t
         assert looks == []
+
+
+@pytest.mark.parametrize("how", [lambda t: t.mT, lambda t: t.movedim(0, 2), lambda t: t[:], lambda t: t.detach()[:].mT])
+def test_a_base_that_is_gone_has_the_dims_of_its_memory(how: Callable[[Any], Any]) -> None:
+    def layout(module: Any) -> tuple[Any, Any]:
+        base = how(module.arange(24.0).reshape(2, 3, 4).clone())._base
+        return tuple(base.shape), base.tolist()
+
+    assert layout(ft) == layout(torch)
