@@ -7,11 +7,10 @@ piece's results and the sums that have reached its boundaries so far, runs the p
 from __future__ import annotations
 
 from ctypes import memmove
-from functools import lru_cache
-from types import CodeType
 from typing import TYPE_CHECKING, Any, Final
 
 from flambeau.autograd.kept_segment import KeptSegment
+from flambeau.runtime.python_code import compiled
 from flambeau.statistics import counters
 from flambeau.trace import evaluate, stand_ins
 from flambeau.trace.existing import maker
@@ -230,14 +229,9 @@ def _learn(engine: Engine, segment: KeptSegment, piece: KeptPiece, key: Any, gra
     if not engine.retain:
         lines.append("    segment.done = used")
     lines += ["    counters.kept_stages += 1", "    return True"]
-    exec(_compiled("\n".join(lines)), scope)
+    exec(compiled("\n".join(lines), "<kept piece>"), scope)
     piece.stages[key] = scope.pop("run")
 
 
 def _move(to: int, source: int, nbytes: int) -> None:
     memmove(to, source, nbytes)
-
-
-@lru_cache(maxsize=512)
-def _compiled(text: str) -> CodeType:
-    return compile(text, "<kept piece>", "exec")

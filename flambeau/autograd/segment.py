@@ -78,16 +78,9 @@ class Tape:
         nodes = tuple([(n.op, n.inputs, n.outputs, exact(n.attrs)) for n in self.nodes])
         sets = frozenset(self.requires), frozenset(self.freed), frozenset(self.preserved), tuple(self.calls)
         key = (
-            nodes,
-            values,
-            *sets,
-            tuple(self.parameters),
-            tuple(self.entered),
-            tuple(self.writes.items()),
-            tuple(self.replaced.items()),
-            kept,
+            nodes, values, *sets, tuple(self.parameters), tuple(self.entered), tuple(self.writes.items()), tuple(self.replaced.items()), kept,
             tuple(self.saving.items()),
-        )
+        )  # fmt: skip
         try:
             known = _TAPES.setdefault(key, self)
         except TypeError:  # an attribute that cannot be hashed

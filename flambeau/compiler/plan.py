@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from time import perf_counter
-from types import CodeType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from flambeau.compiler.graph import Graph
@@ -22,6 +21,7 @@ from flambeau.compiler.kernel import Address, ErrorRecord, Function, IndexRangeE
 from flambeau.compiler.kernels.host_step import HostCall
 from flambeau.compiler.place import ALIGNMENT, Placement
 from flambeau.compiler.schedule import Schedule, Step
+from flambeau.runtime.python_code import compiled
 from flambeau.symbols import Sym, at_hints, at_most, maximum
 
 if TYPE_CHECKING:
@@ -379,7 +379,7 @@ class Assembly:
             "    def run(inputs, parameters, held=programs):", *[f"        {line}" for line in lines],
             f"        return [{', '.join(results)}]", "    return run",
         ))  # fmt: skip
-        exec(_compiled(text), scope)
+        exec(compiled(text, "<plan>"), scope)
         return scope.pop("make")  # type: ignore[no-any-return]
 
     def fail_part(self, indices: list[int]) -> Callable[[int], NoReturn]:
@@ -443,11 +443,6 @@ def _tables(plan: Plan) -> dict[Table, Memory]:
 def _keys(kernel: Kernel) -> list[str]:
     """The keys of its function and of those that it calls."""
     return [kernel.key, *[word.key for word in kernel.words if type(word) is Function]]
-
-
-@lru_cache(maxsize=512)
-def _compiled(text: str) -> CodeType:
-    return compile(text, "<plan>", "exec")
 
 
 def _split(plan: Plan) -> list[list[int] | HostCall]:

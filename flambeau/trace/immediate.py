@@ -12,14 +12,13 @@ learned: a result that a later call takes before anything was looked at is recor
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 from struct import pack
 from sys import getrefcount
-from types import CodeType
 from typing import TYPE_CHECKING, Any, Final
 
 from flambeau.devices import CPU
 from flambeau.runtime.native_calls import UNPACKABLE
+from flambeau.runtime.python_code import compiled
 from flambeau.statistics import counters
 from flambeau.trace import recorder
 from flambeau.trace.limits import conditions
@@ -267,7 +266,7 @@ def _teach(tr: Trace, call: State, known: dict[int, Meta], sizes: dict[int, int]
     scope["meta"] = meta
     lines += ["    t._gen = t._slot = -1", "    t._meta = meta"]
     lines += [f"    t._immediate = made, {generation}, {', '.join(names)}", "    counters.immediate_calls += 1", "    return t"]
-    exec(_compiled("\n".join(lines)), scope)
+    exec(compiled("\n".join(lines), "<immediate call>"), scope)
     made.run = scope["run"]
     made.block = pack(f"={len(words)}q", *words)
     assert made.known is not None
@@ -291,8 +290,3 @@ def forget() -> None:
     """Unlearn all calls of all threads: plans have changed, or every run must be seen."""
     for root in roots():
         root.immediate = None
-
-
-@lru_cache(maxsize=256)
-def _compiled(text: str) -> CodeType:
-    return compile(text, "<immediate call>", "exec")

@@ -12,12 +12,11 @@ value) goes the usual way: `run` gives None then, before anything has been done.
 
 from __future__ import annotations
 
-from functools import lru_cache
-from types import CodeType
 from typing import TYPE_CHECKING, Any, Final
 from weakref import ref
 
 from flambeau.devices import CPU
+from flambeau.runtime.python_code import compiled
 from flambeau.statistics import counters
 from flambeau.trace import tiers
 from flambeau.trace.immediate import Immediate, named
@@ -185,7 +184,7 @@ def _teach(tr: Trace, made: KeptPiece, inputs: list[State], order: list[int], gi
     made.plan, made.inputs = plan, tuple(slots)
     writer = _Writer(made, inputs, order, given, own)
     text, scope = writer.written(tr)
-    exec(_compiled(text), scope)
+    exec(compiled(text, "<kept piece>"), scope)
     made.run = scope.pop("run")  # whose globals it would be: see `forgotten`
     return True
 
@@ -356,8 +355,3 @@ class _Writer:
         lines += [f"    t{own[position]}._history = g, {slot}" for position, slot in history.tensors]
         lines += [f"    t{own[position]}._storage.result = ref(g), {slot}" for position, slot in history.results]
         return lines
-
-
-@lru_cache(maxsize=512)
-def _compiled(text: str) -> CodeType:
-    return compile(text, "<kept piece>", "exec")
