@@ -17,16 +17,13 @@ from flambeau.trace.evaluate import flush
 from flambeau.trace.kept import KeptPiece
 from flambeau.trace.recorder import local
 from flambeau.trace.traces import roots
+from tests.engine.nothing_known import forget_edges
 
 
 @pytest.fixture(autouse=True)
 def in_pieces() -> Iterator[None]:
     before = tiers.MODE[0]
-    tr = local.main
-    flush(tr, "test")
-    tr.roots.clear()  # nothing is known as a whole
-    tr.mode_changed = True
-    tr.reset()
+    forget_edges()
     tiers.MODE[0] = tiers.PIECES
     try:
         yield

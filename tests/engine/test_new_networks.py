@@ -9,8 +9,17 @@ import pytest
 
 import flambeau as ft
 from flambeau.statistics import counters
+from tests.engine.nothing_known import forget_edges, forget_places
 
 nn = ft.nn
+
+
+@pytest.fixture(autouse=True)
+def nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a process that has just begun: what other tests have done does not say which paths come back."""
+    forget_places(monkeypatch)
+    forget_edges()
+
 
 OPTIMIZERS = ("SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam")
 

@@ -16,6 +16,7 @@ from flambeau.statistics import counters
 from flambeau.trace import tiers
 from flambeau.trace.recorder import local
 from tests import processes
+from tests.engine.nothing_known import forget_places
 from tests.engine.test_classes import PROGRAMS, bits
 
 F = torch.nn.functional
@@ -26,11 +27,7 @@ TIERS = (tiers.PIECES, tiers.WHOLE, tiers.MIXED)
 def mode(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Nothing is known of which paths come back."""
     before = tiers.MODE[0]
-    monkeypatch.setattr(tiers, "_exact", tiers.Places(tiers.SAME))
-    monkeypatch.setattr(tiers, "_any_sizes", tiers.Places(tiers.OTHERS))
-    monkeypatch.setattr(tiers, "_met", {})
-    monkeypatch.setattr(tiers, "_loops", {})
-    monkeypatch.setattr(tiers, "_begun", set())
+    forget_places(monkeypatch)
     yield
     tiers.MODE[0] = before
 
