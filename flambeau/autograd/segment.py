@@ -254,10 +254,14 @@ def _behind(boundary: Boundary) -> Tensor | tuple[Shell, int]:
         return boundary.tensor
     segment, slot = boundary.history
     if segment.shell is None:
-        before = [segment]  # a long history: from its beginning on, so that no call goes deep
-        for s in before:
-            before.extend(b.history[0] for b in s.boundaries.values() if b.settled and b.history is not None and b.history[0].shell is None)
-        for s in reversed(before):
+        found, waiting = {segment}, [segment]
+        while waiting:
+            for b in waiting.pop().boundaries.values():
+                before = b.history[0] if b.settled and b.history is not None else None
+                if before is not None and before.shell is None and before not in found:  # many ways may lead to one segment
+                    found.add(before)
+                    waiting.append(before)
+        for s in sorted(found, key=lambda s: s.order):  # from the beginning of the history on, so that no call goes deep
             s.shell = s.shell or Shell(s)
     return segment.shell, slot
 
