@@ -57,7 +57,8 @@ def static(x: Any) -> Any:
         return x
     if isinstance(x, (int, float, complex, list)) or hasattr(x, "item") or hasattr(x, "__index__"):
         raise TypeError(f"a static argument must be made of Python's own numbers, not {cls.__name__}")
-    _others.add(cls)
+    if not isinstance(x, type):  # of classes some have their instances' attributes
+        _others.add(cls)
     return x
 
 

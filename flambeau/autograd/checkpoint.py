@@ -107,6 +107,8 @@ def captured_by(function: Any) -> list[Any]:
         if id(x) in seen:
             continue
         seen.add(id(x))
+        if isinstance(x, type):
+            continue  # a class holds no tensors; Tensor and Module have the attributes that their instances are known by
         if hasattr(x, "_meta"):
             if x.requires_grad:
                 found[id(x)] = x

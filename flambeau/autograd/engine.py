@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from ctypes import memmove
 from functools import partial
+from math import inf
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -34,14 +35,13 @@ from flambeau.trace.existing import maker
 from flambeau.trace.meta import is_dense
 from flambeau.trace.programs import refuse_programs
 from flambeau.trace.recorder import _TENSOR, GRAD_MODE, Boundary, Fragment, Trace, local, run_in
-from flambeau.trace.state import State
+from flambeau.trace.state import BACKWARD, SEGMENT, State
 from flambeau.trace.tiers import MODE, PIECES, in_pieces
 from flambeau.trace.while_set import while_set, while_switched
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
 
-BACKWARD, SEGMENT = "backward", "segment backward"
 LISTENERS: list[Callable[[list[Tensor]], None]] = []  # told of the leaves whose gradients a backward pass has accumulated, once it has ended
 
 
@@ -116,6 +116,17 @@ class Engine:
         owner, slot = arrival(self.tr, target)
         (self.slot_targets if owner is self.tr else self.segment_targets.setdefault(owner, {}))[slot] = target
 
+    def _oldest(self) -> float:
+        """The number of the first segment that a target is of; below all of them where one is a leaf."""
+        oldest = min([s.order for s in self.segment_targets], default=inf)
+        for slot, t in self.slot_targets.items():
+            boundary = self.tr.boundaries.get(slot)
+            if boundary is not None and boundary.history is not None:
+                oldest = min(oldest, boundary.history[0].order)
+            elif boundary is not None or t._meta.leaf:
+                return -1
+        return oldest
+
     def _add(self, into: dict[int, Tensor], slot: int, gradient: Tensor) -> None:
         before = into.get(slot)
         if before is not None and before.is_sparse:
@@ -125,7 +136,8 @@ class Engine:
     def run(self) -> None:
         this = Pass()
         if self.targets is not None:
-            self.ways = Ways(self.target_ids, {self.tr: dict(self.slot_targets), **{s: dict(found) for s, found in self.segment_targets.items()}})
+            slots: dict[Any, Any] = {self.tr: dict(self.slot_targets), **{s: dict(found) for s, found in self.segment_targets.items()}}
+            self.ways = Ways(self.target_ids, slots, self._oldest())
         while_set(current, "under_way", this, while_switched, self.tr.set_grad_enabled, self.tr.grad_enabled, self.create, self._walk_all)
         for segment, used in self.freeing:
             segment.freed |= used

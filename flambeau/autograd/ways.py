@@ -17,12 +17,19 @@ if TYPE_CHECKING:
 Start = tuple[tuple[int, ...], tuple[tuple[tuple[int | None, ...], tuple[int | None, ...]], ...]]
 
 
-class Ways:
-    """For one pass: `leaves`, the ids of all targets; `slots`, those of targets that are no leaves, by owner (a trace or a segment)."""
+_NOWHERE: Start = ((), ())
 
-    def __init__(self, leaves: Container[int], slots: Mapping[Any, Iterable[int]]) -> None:
+
+class Ways:
+    """For one pass: `leaves`, the ids of all targets; `slots`, those of targets that are no leaves, by owner (a trace or a segment).
+
+    `oldest`: what was made before this segment (by its number) leads to no target. PyTorch's engine leaves such nodes out by their topological number.
+    """
+
+    def __init__(self, leaves: Container[int], slots: Mapping[Any, Iterable[int]], oldest: float) -> None:
         self.leaves = leaves
         self.slots = slots
+        self.oldest = oldest
         self.starts: dict[Any, Start | None] = {}
 
     def start(self, owner: Any, depth: int = 0) -> Start | None:
@@ -30,6 +37,8 @@ class Ways:
         starts, leaves = self.starts, self.leaves
         if owner in starts:
             return starts[owner]
+        if type(owner) is not Trace and owner.order < self.oldest:
+            return _NOWHERE
         if depth == 50:  # a long history: from its beginning on, so that no call goes deep
             for segment in sorted(self._before(owner), key=lambda s: s.order):
                 self.start(segment)
@@ -61,7 +70,7 @@ class Ways:
             histories = [b.history for b in one.boundaries.values()] if hasattr(one, "boundaries") else []
             for history in [*histories, *[end for end in getattr(one, "behind", {}).values() if type(end) is tuple]]:
                 segment = None if history is None else history[0]
-                if segment is not None and segment not in found and segment not in self.starts:
+                if segment is not None and segment not in found and segment not in self.starts and segment.order >= self.oldest:
                     found.add(segment)
                     waiting.append(segment)
         found.discard(owner)

@@ -384,7 +384,8 @@ def make_inplace(op: Operation) -> Callable[..., Any]:
     given = ", ".join([n for n in rest if n not in named])
     source = [f"def {name.replace('.', '_')}({head}):", *named_otherwise]
     if op.name == "abs":
-        source.append(f"    if {first}.is_complex(): raise RuntimeError('In-place abs is not supported for complex tensors: the result is real; use abs')")
+        refused = "RuntimeError('In-place abs is not supported for complex tensors: the result is real; use abs')"
+        source.append(f"    if isinstance({first}, T_) and {first}.is_complex(): raise {refused}")
     if op.name in _SCANS:  # in the dtype of what they write
         source.append(f"    if dtype is None and {first}.__class__ is T_ and not {first}.dtype.category: dtype = {first}.dtype")
     if function is op.function:  # what `replace` does, where the edge is known
@@ -514,6 +515,8 @@ def _from_operator() -> bool:
 
 def freeze(a: Any) -> Any:
     """Lists as tuples (deeply), numbers as those of Python's own classes; anything else as it is."""
+    if isinstance(a, type):  # it may have the attributes that its instances are known by
+        return a
     if isinstance(a, (list, tuple)) and not hasattr(a, "_fields"):
         frozen = tuple(freeze(x) for x in a)
         return a if isinstance(a, tuple) and all(x is y for x, y in zip(frozen, a, strict=True)) else frozen

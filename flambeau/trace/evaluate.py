@@ -24,7 +24,7 @@ from flambeau.trace.class_plans import plan_for
 from flambeau.trace.forgetting import account
 from flambeau.trace.immediate import forget, learn
 from flambeau.trace.liveness import HELD
-from flambeau.trace.loops import PERIOD_DEPTHS, period_of
+from flambeau.trace.loops import BLOCK, long_loop
 from flambeau.trace.mutation import Assignment
 from flambeau.trace.recorder import Fragment, Trace, local
 from flambeau.trace.state import State
@@ -401,12 +401,21 @@ def make_plan(tr: Trace, state: State, tensors: list[Tensor], alive: bytes) -> T
     return plan
 
 
-def cut(tr: Trace) -> None:
-    """End a trace that has grown to its limit, so that the next ones end at the same place of the loop they are in."""
-    period = period_of(tr.state)
-    if period:
-        tr.limit = max(PERIOD_DEPTHS[0] // period, 1) * period
-    flush(tr, "length")
+def cut(tr: Trace, longest: int) -> None:
+    """End a trace that has grown to its limit, if it is in a loop (and at a good place of it), or has `longest` calls; else say where to look again.
+
+    The next trace has as many whole rounds, so that all of them are the same pieces.
+    """
+    state = tr.state
+    depth = state.depth
+    period, ahead = (0, 0) if tr.held else long_loop(state)
+    if period and not ahead:
+        flush(tr, "loop")
+        tr.limit = -(-BLOCK // period) * period
+    elif depth >= longest:
+        flush(tr, "length")
+    else:
+        tr.limit = depth + ahead if ahead else depth + 1 if tr.held else min(depth * 5 // 4, longest)
 
 
 def settle(tr: Trace) -> None:

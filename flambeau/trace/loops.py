@@ -9,15 +9,19 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
+from flambeau.trace.state import ASSIGN, BACKWARD, SEGMENT, State
+
 if TYPE_CHECKING:
     from flambeau.trace.recorder import Trace
-    from flambeau.trace.state import State
 
 DEPTH: Final = 16  # calls, from which on a loop is cut
 LONGEST: Final = 8  # calls of one round
 ROUNDS: Final = 8  # how often it has gone round by then
 FAR: Final = LONGEST * ROUNDS  # calls of a loop of one call, or of writes: whole lists of results and of parameters stay in one piece
-PERIOD_DEPTHS: Final = (512, 1024, 2048)  # where a loop that never observes is looked for
+LAYERS: Final = 32  # the same of a loop without a backward pass, whose rounds have more calls
+LOOK: Final = 128  # calls, from which on such loops are looked for
+BLOCK: Final = 128  # calls of a piece of such a loop, at least
+FURTHEST: Final = 4096  # calls that are looked at
 
 
 def begins_again(before: Iterable[Any], op: Any, least: int = 0) -> int:
@@ -49,10 +53,45 @@ def ends_round(tr: Trace, op: Any, least: int = DEPTH) -> bool:
     return True
 
 
-def period_of(state: State) -> int:
-    """The smallest period of the operations at the end of the path that has repeated at least eight times, or 0."""
-    operations = [(call.edge[0], len(call.nodes)) for call in islice(state.calls(), PERIOD_DEPTHS[-1])]
-    for period in range(1, len(operations) // ROUNDS):
-        if all(operations[i] == operations[i + period] for i in range((ROUNDS - 1) * period)):
-            return period
-    return 0
+def long_loop(state: State) -> tuple[int, int]:
+    """(the calls of a round, the calls until the loop is best cut) of the loop at the end of a path, or (0, 0).
+
+    It is one if it has gone round often enough: eight times with a backward pass in each round; without one 32 times, as they may be the layers of a
+    network, which is one plan. It is best cut behind the longest run of writes: behind an optimizer's step nothing is waited for.
+    """
+    operations = _operations(state)
+    for period in range(1, len(operations) // ROUNDS + 1):
+        if operations[0] is operations[period]:
+            rounds = ROUNDS if any(op is BACKWARD or op is SEGMENT for op in operations[:period]) else LAYERS
+            last = (rounds - 1) * period
+            if len(operations) >= last + period and operations[:last] == operations[period : last + period]:
+                once = operations[:period]
+                return sum([_is_call(op) for op in once]), _until_written([op for op in once if _is_call(op)])
+    return 0, 0
+
+
+def _is_call(op: Any) -> bool:
+    return op is not BACKWARD and op is not SEGMENT
+
+
+def _operations(end: State) -> list[Any]:
+    """The calls of a path and the stages of its backward passes, the last one first."""
+    found: list[Any] = []
+    state = end
+    while (parent := state.parent) is not None and len(found) < FURTHEST:
+        op = state.edge[0]
+        if state.depth > parent.depth or op is BACKWARD or op is SEGMENT:
+            found.append(op)
+        state = parent
+    return found
+
+
+def _until_written(last: list[Any]) -> int:
+    """The calls from the end of a round until its longest run of writes has just ended. `last`: its operations, the last one first."""
+    best, longest = 0, 0
+    for ahead in range(len(last)):
+        before = [*last[len(last) - ahead :], *last[: len(last) - ahead]]  # after so many more calls, as they come again
+        run = next((i for i, op in enumerate(before) if op is not ASSIGN), 0)
+        if run > longest and before[-1] is not ASSIGN:
+            best, longest = ahead, run
+    return best

@@ -28,7 +28,7 @@ from flambeau.trace.meta import is_dense, meta, same_layout
 from flambeau.trace.overlap import assigned_strides, is_assigned_to_itself, refuse_overlap, refuse_overlaps
 from flambeau.trace.place import here
 from flambeau.trace.recorder import ALIAS, IN, Boundary, Fragment, Trace, is_view, local, run_in, storage_of
-from flambeau.trace.state import State
+from flambeau.trace.state import ASSIGN, State
 from flambeau.trace.storage import FAMILIES, ORDER, Storage
 from flambeau.trace.traces import SHARING, TRACES
 from flambeau.trace.while_set import while_set
@@ -36,12 +36,13 @@ from flambeau.trace.while_set import while_set
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
 
-ASSIGN = "assign"
 native_writes: Any = None  # `assign_all` where the same writes were made before, in native code (known_edge.py)
 
 
 def leaf_of(target: Tensor, storage: Storage) -> Tensor | None:
     """The leaf whose memory the storage is and of which the target is a view, if it is one: found among the boundaries of the target's history."""
+    if _is_computed(storage, target._detached):
+        return None
     pending = [local.trace.boundaries]
     if target._history is not None:
         pending.append(target._history[0].boundaries)
@@ -53,6 +54,15 @@ def leaf_of(target: Tensor, storage: Storage) -> Tensor | None:
                 if b.history is not None and not any(b.history[0].boundaries is known for known in pending):
                     pending.append(b.history[0].boundaries)
     return None
+
+
+def _is_computed(storage: Storage, family: int) -> bool:
+    """Whether the content is known to be an operation's result, or was written to with gradients: to a leaf's such a write is refused."""
+    history, result, cut = storage.history, storage.result, storage.cut
+    if family != storage.family:
+        history, result, cut = (storage.others or {}).get(family, (None, None, -1))
+    segment = history[0] if history is not None else None if result is None else result[0]()
+    return bool(segment.tape.nodes) if segment is not None else cut > 0
 
 
 @record
@@ -296,7 +306,7 @@ def make_ready(target: Tensor, args: Sequence[Any], name: str) -> Sequence[Any]:
 
     A view with hooks that is an operand, too (`v.add_(v)`), is among them as what it was: that operand's gradient goes by its hooks."""
     tr, storage = local.trace, getattr(target, "_storage", None)  # of what is no tensor the operation itself says so
-    if type(tr) is not Trace or storage is None:
+    if type(tr) is not Trace or storage is None or isinstance(target, type):
         return args
     if target._detached != storage.family:
         if target._detached != 1 and _gives_history(tr, target, args):

@@ -27,7 +27,8 @@ from flambeau.trace.fragment import _TENSOR, PARAMETER_DTYPE, Fragment, Moved, O
 from flambeau.trace.from_model import MADE, settle_made
 from flambeau.trace.input_keys import input_key, known_key
 from flambeau.trace.limits import look_at_numbers, words
-from flambeau.trace.loops import ends_round
+from flambeau.trace.look_up import Listed, Path, listed
+from flambeau.trace.loops import LOOK, ends_round
 from flambeau.trace.meta import Meta, meta
 from flambeau.trace.place import here
 from flambeau.trace.state import ALIAS, IN, Out, State
@@ -89,7 +90,7 @@ class Trace:
         self.claims: list[tuple[Any, ...]] | None = None  # of a trace of finalizers (finalizers.py)
         self.looks = 0  # how often a value or an offset has decided what was recorded: such calls are not remembered (ops/remembered.py)
         self.held = False  # a call of several edges is under way: shared memory may wait for its end
-        self.limit = DEPTH_LIMIT
+        self.limit = LOOK  # calls from which on it is asked whether to end the trace
         self.walk = tiers.Walk()
         self.view: classes.View | None = None  # the path over symbols
         self.symbolic = False  # it is what is being looked at
@@ -101,6 +102,8 @@ class Trace:
         self.taken = -1  # the generation that another thread has taken and may not have run yet (elsewhere.py)
         self._values: list[Value] = []
         self._values_of: State | None = None
+        self.path = Path()
+        self.listed: Listed | None = None
         self.state: State
         self.tensors: list[Tensor]
         self.inputs: list[Storage]
@@ -121,6 +124,7 @@ class Trace:
             self.root = self._root_for_mode()
         # `resolved`: the tensors under which it knows its inputs: a write must be able to find them. All at once: no interrupt can come in between.
         self.gen, self.state, self.tensors, self.inputs, self.params, self.resolved = self.gen + TRACE_SLOTS, self.root, [], [], [], []
+        self.limit = LOOK
         if self.view is not None:
             self.view.rec.close()
             self.view = None
@@ -138,6 +142,9 @@ class Trace:
             self.hooked = {}
         if self.faces:
             self.faces = {}
+        if self.path.found[0]:
+            self.path = Path()
+        self.listed = None
 
     def _next_piece(self, op: Any, key: Any, args: Sequence[Any]) -> bool:
         """End the trace within a path in pieces (tiers.py), before a call, if that can be done."""
@@ -146,7 +153,7 @@ class Trace:
         gen = self.gen
         tensors: list[Tensor] = []
         sort_arguments(kinds_of(op, key), op, args, tensors, [])
-        if any(t._gen == gen and not any(t is x for x in (*self.tensors, *self.resolved)) for t in tensors):
+        if any(t._gen == gen and t not in listed(self) for t in tensors):
             return False  # a tensor that stands for another one: it would get no value
         if self.state.views_only:
             settle(self)
@@ -226,9 +233,7 @@ class Trace:
 
     def needs(self, slot: int) -> bool:
         """Whether a gradient can be asked of this value."""
-        state: State | None = self.state
-        while state is not None and state.first_value > slot:
-            state = state.parent
+        state = self.path.state_of(self.state, slot)
         while state is not None and state.first_value <= slot < state.value_count:
             if slot in state.requires:
                 return True
@@ -602,7 +607,7 @@ class Trace:
         if depth >= self.limit or self.state.pending_bytes > BYTES_LIMIT:
             from flambeau.trace.evaluate import cut
 
-            cut(self)
+            cut(self, DEPTH_LIMIT if self.state.pending_bytes <= BYTES_LIMIT else 0)
             return op.call(args)
         tensors: list[Tensor] = []
         numbers: list[Any] = []

@@ -16,6 +16,7 @@ from flambeau.trace.place import Place
 
 OBSERVATIONS: Final = 4
 IN, ALIAS = "in", "alias"  # of the keys of edges by which tensors become known to a trace
+ASSIGN, BACKWARD, SEGMENT = "assign", "backward", "segment backward"  # of writes, and of stages of backward passes through a trace and a segment
 
 
 @record

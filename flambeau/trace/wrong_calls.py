@@ -122,7 +122,7 @@ def explained(error: BaseException, name: str, names: Sequence[str], values: Seq
 
 
 def _is_sparse(v: Any) -> bool:
-    return hasattr(v, "_meta") and "strided" not in repr(v.layout)
+    return not isinstance(v, type) and hasattr(v, "_meta") and "strided" not in repr(v.layout)
 
 
 def _shown(v: Any) -> str:
@@ -132,9 +132,9 @@ def _shown(v: Any) -> str:
     if isinstance(v, str):
         return repr(v if len(v) <= 40 else v[:37] + "...")
     found = getattr(v, "_meta", None)
-    if found is not None:
+    if found is not None and not isinstance(v, type):  # the class Tensor has the attribute, too
         return f"Tensor{list(found.shape)} {found.dtype.name}"
     if isinstance(v, (tuple, list)) and not hasattr(v, "_fields"):
         inside = ", ".join([_shown(x) for x in v[:4]]) + (", ..." if len(v) > 4 else "")
         return f"({inside})" if isinstance(v, tuple) else f"[{inside}]"
-    return type(v).__name__
+    return f"the class {v.__name__}" if isinstance(v, type) else type(v).__name__

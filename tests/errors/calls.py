@@ -20,6 +20,7 @@ WRONG: Final = {
     "ints": "torch.ones(2, 3, dtype=torch.int64)", "bools": "torch.ones(2, 3, dtype=torch.bool)", "complexes": "torch.ones(2, 3, dtype=torch.complex64)",
     "halves": "torch.ones(2, 3, dtype=torch.float16)", "scalar": "torch.tensor(1.5)", "rank 5": "torch.ones(1, 2, 1, 2, 1)", "no elements": "torch.ones(0)",
     "other sizes": "torch.ones(7, 5)", "tensors": "[torch.ones(2), torch.ones(3)]", "sparse": "torch.eye(3).to_sparse()",
+    "tensor type": "torch.Tensor", "module type": "torch.nn.Linear",
 }  # fmt: skip
 STRUCTURE: Final = ("too many", "too few", "unknown keyword", "twice")
 
