@@ -112,6 +112,7 @@ class _Fusion:
         self.values = graph.values
         self.root = [number if value.base is None else value.base for number, value in enumerate(graph.values)]
         self.groups: list[_Open] = []
+        self.living: dict[int, _Open] = {}  # those of them that have not become part of another, by number
         self.needed = 0  # bits of all groups that another one depends on
         self.home: dict[int, _Open] = {}  # root value -> the group that computes it
         self.producer: dict[int, int] = {}  # root value -> node
@@ -155,6 +156,7 @@ class _Fusion:
     def _new(self, kind: str) -> _Open:
         group = _Open(len(self.groups), kind, 1 << len(self.groups))
         self.groups.append(group)
+        self.living[group.number] = group
         return group
 
     def _sources(self, node: Node) -> list[_Open]:
@@ -180,8 +182,8 @@ class _Fusion:
         bits, above = group.bits, group.bits | group.ancestors
         self.needed |= group.ancestors
         if self.needed & bits:
-            for other in self.groups:
-                if other.ancestors & bits and other.alive and other is not group:
+            for other in self.living.values():
+                if other.ancestors & bits and other is not group:
                     other.ancestors |= above
 
     def _cycle(self, members: list[_Open], node: Node) -> bool:
@@ -200,7 +202,7 @@ class _Fusion:
         above = 0
         for member in members:
             above |= member.ancestors
-        return any(other.ancestors & bits and other.bits & above and not other.bits & bits and other.alive for other in self.groups)
+        return any(other.ancestors & bits and other.bits & above and not other.bits & bits for other in self.living.values())
 
     def _add(self, group: _Open, index: int, node: Node) -> None:
         """Make the node a member, its loops being known."""
@@ -226,6 +228,7 @@ class _Fusion:
     def _merge(self, group: _Open, other: _Open) -> None:
         """Move the nodes of `other` (its loops are translated already) into `group`."""
         other.alive = False
+        del self.living[other.number]
         other.number = group.number
         group.late |= other.late
         group.bits |= other.bits

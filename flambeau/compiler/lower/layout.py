@@ -401,20 +401,20 @@ def _work(graph: Graph, body: Body, sizes: dict[int, int], nest: Nest, points: i
 
 def in_place_pairs(graph: Graph, body: Body) -> tuple[tuple[int, int], ...]:
     """(write, read) pairs of roots that may share a buffer: every element is read, last, where it is written."""
+    uses: dict[int | None, list[Access]] = {}
+    for a in body.accesses:
+        uses.setdefault(a.value, []).append(a)
+    loaded = dict.fromkeys(a.value for a in body.accesses if a.role == "load" and a.value is not None and a.value not in graph.parameters)
     pairs = []
     for store in body.accesses:
         if store.role != "store" or store.value is None or store.dynamic:
             continue
         written = graph.values[store.value]
-        for root in dict.fromkeys(a.value for a in body.accesses if a.role == "load" and a.value is not None):
-            read = graph.values[root]
-            if root in graph.parameters or not same(read.numel, written.numel):
-                continue
-            uses = [a for a in body.accesses if a.value == root]
-            if all(
+        for root in loaded:
+            if same(graph.values[root].numel, written.numel) and all(
                 a.role == "load" and a.strides == store.strides and a.offset == store.offset and not a.dynamic
                 and a.dtype.itemsize == store.dtype.itemsize and max(a.blocks) <= min(store.blocks)
-                for a in uses
+                for a in uses[root]
             ):  # fmt: skip
                 pairs.append((store.value, root))
     return tuple(pairs)
