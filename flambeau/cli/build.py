@@ -1,17 +1,26 @@
-"""`flambeau build`: a library of an exported model, in a folder."""
+"""`flambeau build`: a library of a checkpoint or of an exported model, in a folder."""
 
 from __future__ import annotations
 
+import argparse
 import sys
 
+from flambeau.cli import networks
+from flambeau.cli.export import FAILURES
 
-def build(model: str, target: str, out: str, name: str | None, weights_inside: bool) -> int:
+
+def build(options: argparse.Namespace) -> int:
     """Make it, and say what is there; returns the exit status."""
     from flambeau.deploy import build as make
+    from flambeau.deploy import link
+    from flambeau.runtime.target import Target
 
     try:
-        files = make(model, target, out, name=name, weights_inside=weights_inside, report=print)
-    except (OSError, RuntimeError, ValueError, NotImplementedError) as error:
+        link.check(Target.named(options.target))  # before the model is read
+        trained = networks.read(options.model, options.network, options.input, options.range)
+        name = trained.name if options.name is None else options.name
+        files = make(trained.exported(), options.target, options.out, name=name, weights_inside=options.weights == "inside", report=print)
+    except FAILURES as error:
         print(f"flambeau build: {error}", file=sys.stderr)
         return 1
     for path in files:

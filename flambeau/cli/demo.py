@@ -184,6 +184,15 @@ def draw(task: Task, history: History, path: Path) -> None:
     pyplot.close(figure)
 
 
+def folder(out: str) -> Path:
+    """The folder for what a demo leaves."""
+    made = Path(out)
+    if not made.exists():
+        made.mkdir(parents=True)
+        (made / ".gitignore").write_text("*\n")  # what the demo leaves is nobody's work
+    return made
+
+
 def demo(data: str | None, epochs: int | None, out: str, seed: int) -> int:
     """Train, report, save; returns the exit status."""
     for package in ("tqdm", "matplotlib"):
@@ -204,11 +213,7 @@ def demo(data: str | None, epochs: int | None, out: str, seed: int) -> int:
     print(f"{task.name}: {len(task.train)} to learn from, {len(task.test)} held out; {parameters:,} parameters")
     print(f"the first steps compile the network's kernels, unless they are in the cache ({object_cache.directory() or 'which is off'})", flush=True)
     history = train(task, task.epochs if epochs is None else epochs, seed)
-    folder = Path(out)
-    if not folder.exists():
-        folder.mkdir(parents=True)
-        (folder / ".gitignore").write_text("*\n")  # what the demo leaves is nobody's work
-    checkpoint, picture = folder / "model.pt", folder / "curves.png"
+    checkpoint, picture = folder(out) / "model.pt", Path(out) / "curves.png"
     torch.save(task.model.state_dict(), checkpoint)
     draw(task, history, picture)
     print(f"{100 * history.accuracies[-1]:.2f} % of the held-out images are right, after {time.perf_counter() - start:.1f} s")

@@ -1,13 +1,20 @@
-"""A small GPT that writes text letter by letter, for `flambeau demo --web`: the network, its text, its training."""
+"""A small GPT that writes text letter by letter, for `flambeau demo --gpt` and `--web`: the network, its text, its training."""
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import flambeau as torch
 from flambeau import nn
 from flambeau.nn import functional as F
+
+CONTEXT: Final = 96  # letters that the GPT sees
+STEPS: Final = 1500
+_OPENING: Final = "The statement"
 
 
 class Block(nn.Module):
@@ -72,3 +79,43 @@ def train(model: GPT, ids: Any, steps: int, context: int, report: Callable[[int,
         if step % 100 == 0 or step == steps - 1:
             report(step, loss.item())
     model.eval()
+
+
+def trained(steps: int) -> tuple[GPT, str, dict[str, int]]:
+    """A GPT that has seen so many steps, its letters in the order of their numbers, and the arguments that it is made with."""
+    whole = text()
+    letters = "".join(sorted(set(whole)))
+    number = {c: i for i, c in enumerate(letters)}
+    arguments = {"vocabulary": len(letters), "width": 96, "heads": 4, "layers": 3, "context": CONTEXT}
+    model = GPT(**arguments)
+    print(f"training a GPT of {sum(p.numel() for p in model.parameters()):,} parameters on {len(whole):,} letters, {steps} steps", flush=True)
+    ids = torch.tensor([number[c] for c in whole])
+    train(model, ids, steps, CONTEXT, lambda step, loss: print(f"step {step}: loss {loss:.3f}", flush=True))
+    return model, letters, arguments
+
+
+def written(model: GPT, letters: str, opening: str, count: int) -> str:
+    """How the network goes on with a text: the likeliest letter each time."""
+    ids = [letters.index(c) for c in opening]
+    with torch.no_grad():
+        for _ in range(count):
+            ids.append(int(model(torch.tensor([ids[-CONTEXT:]])).argmax()))
+    return "".join([letters[i] for i in ids])
+
+
+def demo(steps: int | None, out: str, seed: int) -> int:
+    """Train, save a checkpoint, show what the network writes; returns the exit status."""
+    from flambeau.cli.demo import folder
+
+    start = time.perf_counter()
+    torch.manual_seed(seed)
+    try:
+        checkpoint = folder(out) / "gpt.pt"
+        model, letters, arguments = trained(STEPS if steps is None else steps)
+        torch.save({"network": "gpt", "arguments": arguments, "letters": letters, "model": model.state_dict()}, checkpoint)
+    except OSError as error:
+        print(f"flambeau demo --gpt: {error}", file=sys.stderr)
+        return 2
+    print(f"it goes on with {_OPENING!r}: {written(model, letters, _OPENING, 60)!r}")
+    print(f"after {time.perf_counter() - start:.1f} s\ncheckpoint: {Path(checkpoint).resolve()}")
+    return 0

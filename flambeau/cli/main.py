@@ -19,7 +19,8 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument("--out", metavar="DIR", default="flambeau-demo", help="where the checkpoint and the picture go")
     demo.add_argument("--seed", type=int, default=1, help="of the random numbers")
     demo.add_argument("--web", action="store_true", help="write two pages that compute in the browser instead: digits that are drawn, a GPT that writes")
-    demo.add_argument("--steps", type=int, help="with --web: of the GPT's training (1500)")
+    demo.add_argument("--gpt", action="store_true", help="train a small GPT that writes letter by letter instead, and save its checkpoint")
+    demo.add_argument("--steps", type=int, help="with --gpt and --web: of the GPT's training (1500)")
     run = commands.add_parser("run", help="run a PyTorch script: `import torch` gives flambeau")
     run.add_argument("-m", dest="module", metavar="MODULE", help="run a module instead of a file")
     run.add_argument("arguments", nargs=argparse.REMAINDER, metavar="SCRIPT [ARGS]", help="the Python file, and its own arguments")
@@ -38,10 +39,17 @@ def _parser() -> argparse.ArgumentParser:
     explain.add_argument("--html", metavar="FILE", help="time every kernel and write a page with graphs and rooflines instead")
     explain.add_argument("script")
     explain.add_argument("arguments", nargs=argparse.REMAINDER, help="the script's own arguments (after -- if one is --html)")
-    build = commands.add_parser("build", help="make a library of an exported model (.pt2), called from C, Rust or Python without flambeau")
-    build.add_argument("model", metavar="MODEL.pt2", help="what torch.export.save has written")
+    export = commands.add_parser("export", help="write a checkpoint as a .pt2, an ONNX model, a page, or with weights of 8 or 4 bits")
+    export.add_argument("checkpoint", metavar="CHECKPOINT", help="what torch.save has written of a state_dict; or a program (.pt2)")
+    export.add_argument("--to", required=True, choices=("pt2", "onnx", "page", "int8", "int4"), help="int8, int4: a .pt2 whose dense layers have such weights")
+    export.add_argument("-o", "--out", metavar="FILE", help="where it goes (the network's name, in this folder)")
+    export.add_argument("--group", type=int, help="of int8 and int4: weights that share a scale (a row, and 32)")
+    _network_options(export)
+    build = commands.add_parser("build", help="make a library of a model, called from C, Rust or Python without flambeau")
+    build.add_argument("model", metavar="MODEL", help="what torch.export.save has written (.pt2), or a checkpoint")
     build.add_argument("--target", required=True, help="host, x86-64-v3, znver4, sapphirerapids, aarch64-linux, aarch64-android, apple-m1, wasm32")
     build.add_argument("-o", "--out", metavar="DIR", required=True, help="where the library, its header and the examples go")
+    _network_options(build)
     build.add_argument("--name", help="what its functions begin with (the file's name)")
     build.add_argument("--weights", choices=("beside", "inside"), default="beside", help="in a file of their own, or in the library")
     cache = commands.add_parser("cache", help="show, clear or fill the compiled code on disk")
@@ -55,7 +63,9 @@ def _parser() -> argparse.ArgumentParser:
     calibrate = commands.add_parser("calibrate", help="measure what work costs on this machine, once, for the compiler; some seconds")
     calibrate.add_argument("--show", action="store_true", help="only print what was measured")
     serve = commands.add_parser("serve", help="serve the models of a folder over HTTP and gRPC")
-    serve.add_argument("folder", metavar="DIR", help="models as NAME/VERSION/model.pt2, model.onnx or model.py, settings as NAME/config.toml")
+    serve.add_argument("folder", metavar="DIR", help="models as NAME/VERSION/model.pt2, model.onnx or model.py, settings as NAME/config.toml; "
+                       "or one file: .pt2, .onnx, a checkpoint")  # fmt: skip
+    _network_options(serve)
     serve.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1: this machine only)")
     serve.add_argument("--port", type=int, default=8000, help="of HTTP")
     serve.add_argument("--grpc-port", type=int, metavar="PORT", help="also serve gRPC there")
@@ -77,6 +87,13 @@ def _parser() -> argparse.ArgumentParser:
     pipeline.add_argument("--dry-run", action="store_true", help="only print what would run")
     commands.add_parser("info", help="print versions, processor, threads, memory, cache")
     return parser
+
+
+def _network_options(parser: argparse.ArgumentParser) -> None:
+    """How a checkpoint becomes a network: of each command that takes one."""
+    parser.add_argument("--network", metavar="NAME", help="of a checkpoint: digits, mnist, gpt, or FILE.py:CLASS; by default the one whose weights these are")
+    parser.add_argument("--input", action="append", default=[], metavar="NAME:SIZES[:DTYPE]", help="of a network of yours, each: x:batch,3,224,224")
+    parser.add_argument("--range", action="append", default=[], metavar="NAME=LEAST..MOST", help="of a dynamic size: batch=1..64")
 
 
 def _html_option(html: str | None, arguments: list[str]) -> tuple[str | None, list[str]]:
@@ -104,9 +121,17 @@ def main(argv: Sequence[str] | None = None) -> int:
             from flambeau.cli.demo_web import demo_web
 
             return demo_web(options.epochs, options.steps, options.out, options.seed)
+        if options.gpt:
+            from flambeau.cli.demo_gpt import demo as demo_gpt
+
+            return demo_gpt(options.steps, options.out, options.seed)
         from flambeau.cli.demo import demo
 
         return demo(options.data, options.epochs, options.out, options.seed)
+    if options.command == "export":
+        from flambeau.cli.export import export
+
+        return export(options)
     if options.command == "run":
         from flambeau.cli.run import run
 
@@ -140,7 +165,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.command == "build":
         from flambeau.cli.build import build
 
-        return build(options.model, options.target, options.out, options.name, options.weights == "inside")
+        return build(options)
     if options.command == "coverage":
         from flambeau.cli.coverage import coverage
 

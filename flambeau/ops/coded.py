@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import flambeau as torch
 from flambeau.compiler.graph import CODED_BLOCK
 from flambeau.ops.primitives.coded import coded_matmul, decoded, packed
@@ -39,6 +41,8 @@ def coded_linear(input: Tensor, codes: Tensor, scales: Tensor, zeros: Tensor, bi
             f"coded_linear: a weight of {rows} rows of {count} needs an input (..., {count}), and scales and zeros ({rows}, {count // group}); "
             f"got {tuple(input.shape)}, {tuple(scales.shape)} and {tuple(zeros.shape)}"
         )
+    if torch.compiler.is_exporting():  # a program of ATen's operators: they have no product with codes
+        return _exported(input, codes, scales, zeros, bits, group, bias)
     x = input.reshape(-1, count)
     if x.shape[0] <= FEW_ROWS:
         found = _product(x.float().contiguous(), codes.contiguous(), scales, zeros, bits, group)  # type: ignore[attr-defined]
@@ -48,6 +52,19 @@ def coded_linear(input: Tensor, codes: Tensor, scales: Tensor, zeros: Tensor, bi
     if bias is not None:
         found = found + bias.float()  # type: ignore[attr-defined]
     return found.view(*input.shape[:-1], rows).to(input.dtype)  # type: ignore[no-any-return]
+
+
+def _exported(input: Any, codes: Any, scales: Any, zeros: Any, bits: int, group: int, bias: Any) -> Any:
+    """`coded_linear` by operators that every reader of a program has; flambeau's reader makes `coded_linear` of them again (export/coded.py)."""
+    rows = codes.shape[0]
+    if bits == 4:
+        half = codes.view(rows, -1, min(group, CODED_BLOCK) // 2)
+        codes = torch.stack([half & 15, half >> 4], 2)
+    weight = ((codes.view(rows, -1, group).float() - zeros.unsqueeze(-1)) * scales.unsqueeze(-1)).view(rows, -1)
+    exact = input.dtype is torch.float32
+    bias = None if bias is None else bias if bias.dtype is torch.float32 else bias.float()
+    found = torch.nn.functional.linear(input if exact else input.float(), weight, bias)
+    return found if exact else found.to(input.dtype)
 
 
 def pack(integers: Tensor, group: int) -> Tensor:

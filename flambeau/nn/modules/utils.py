@@ -1,4 +1,4 @@
-"""Arguments that are one number or one for each dimension."""
+"""Arguments that are one number or one for each dimension, and names in a state_dict."""
 
 from __future__ import annotations
 
@@ -38,3 +38,12 @@ def factory_kwargs(kwargs: dict[str, Any] | None) -> dict[str, Any]:
             raise TypeError(f"{key} specified twice, in **kwargs and in factory_kwargs")
         result[key] = kwargs[key]
     return result
+
+
+def consume_prefix_in_state_dict_if_present(state_dict: dict[str, Any], prefix: str) -> None:
+    """Take a prefix off the names that have it, in place, also in the metadata: `module.`, of what DistributedDataParallel has saved."""
+    for key in [k for k in state_dict if k.startswith(prefix)]:
+        state_dict[key[len(prefix) :]] = state_dict.pop(key)
+    metadata = getattr(state_dict, "_metadata", {})
+    for key in [k for k in metadata if k and (k == prefix.replace(".", "") or k.startswith(prefix))]:
+        metadata[key[len(prefix) :]] = metadata.pop(key)

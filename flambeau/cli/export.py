@@ -1,0 +1,109 @@
+"""`flambeau export`: a checkpoint as a file that others read: a program (.pt2), an ONNX model, a page, a program with weights of 8 or 4 bits."""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import flambeau as torch
+from flambeau.cli import networks
+from flambeau.runtime.whole_files import replacing
+from flambeau.utils._pytree import tree_leaves
+
+FAILURES: Final = (OSError, RuntimeError, ValueError, TypeError, NotImplementedError, ImportError)
+_ENDINGS: Final = {"pt2": ".pt2", "onnx": ".onnx", "page": ".html", "int8": "-int8.pt2", "int4": "-int4.pt2"}
+FORMS: Final = tuple(_ENDINGS)
+
+
+def export(options: argparse.Namespace) -> int:
+    """Write the file, and say what is there; returns the exit status."""
+    try:
+        trained = networks.read(options.checkpoint, options.network, options.input, options.range)
+        if options.group is not None and options.to not in ("int8", "int4"):
+            raise ValueError(f"--group is of --to int8 and int4, not of {options.to}")
+        path = Path(options.out if options.out is not None else trained.name + _ENDINGS[options.to])
+        if trained.program is not None and path.resolve() == Path(options.checkpoint).resolve():
+            raise ValueError(f"{path} is the program itself; give another file with -o")
+        lines = _WRITERS.get(options.to, _quantized)(trained, path, options)
+    except FAILURES as error:
+        print(f"flambeau export: {error}", file=sys.stderr)
+        return 1
+    for line in lines:
+        print(line)
+    beside = path.with_name(path.name + ".data")
+    for file in [path, *([beside] if options.to == "onnx" and beside.exists() else [])]:
+        print(f"{file.stat().st_size:>12,} bytes  {file}")
+    return 0
+
+
+def _program(trained: networks.Trained, path: Path, options: Any) -> list[str]:
+    torch.export.save(trained.exported(), path)
+    return _compared(trained, torch.export.load(path).module(), _sizes(trained))
+
+
+def _onnx(trained: networks.Trained, path: Path, options: Any) -> list[str]:
+    program = trained.exported()
+    beside = sum([t.nbytes for t in program.state_dict.values() if isinstance(t, torch.Tensor)]) > 1 << 30  # else one file is less to lose
+    names = [s.arg.name for s in program.graph_signature.input_specs if s.kind.name == "USER_INPUT"]
+    made = torch.onnx.export(program, (), path, external_data=beside, input_names=names)
+    return _compared(trained, lambda **given: made(*given.values()), _sizes(trained))
+
+
+def _page(trained: networks.Trained, path: Path, options: Any) -> list[str]:
+    from flambeau.cli import demo, demo_web
+
+    facts: dict[str, Any] = {k: trained.facts[k] for k in ("letters",) if k in trained.facts}
+    if trained.name == "digits" and trained.model is not None:
+        facts["accuracy"] = f"{100 * demo.accuracy(trained.model, demo.digits().test):.1f}"
+    if trained.name == "gpt" and "letters" not in facts:
+        raise ValueError(f"{options.checkpoint} does not have the letters of its numbers under 'letters', as `flambeau demo --gpt` writes them")
+    with tempfile.TemporaryDirectory() as folder:
+        text = demo_web.page_of(trained, facts, Path(folder))
+    with replacing(path) as file:
+        file.write(text.encode())
+    return ["open it in a browser; it needs no server and no network"]
+
+
+def _quantized(trained: networks.Trained, path: Path, options: Any) -> list[str]:
+    from flambeau.ao.quantization import Int4WeightOnlyConfig, Int8WeightOnlyConfig, quantize_
+
+    if trained.model is None:
+        raise ValueError(f"{options.checkpoint} is a program, whose layers are operators already; give the checkpoint that it was made of")
+    config = Int8WeightOnlyConfig(options.group) if options.to == "int8" else Int4WeightOnlyConfig(32 if options.group is None else options.group)
+    holder = torch.nn.ModuleList([copy.deepcopy(trained.model)])  # which can be a dense layer itself
+    before = {id(m) for m in holder.modules()}
+    quantize_(holder, config)
+    changed = sum([id(m) not in before for m in holder.modules()])
+    if not changed:
+        raise ValueError(f"the network {trained.name} has no torch.nn.Linear, whose weights become {options.to}")
+    small = networks.Trained(trained.name, holder[0].eval(), trained.form)
+    torch.export.save(small.exported(), path)
+    return [f"{changed} dense layers have weights of {options.to}", *_compared(trained, torch.export.load(path).module(), _sizes(trained), exact=False)]
+
+
+_WRITERS: Final[dict[str, Callable[[networks.Trained, Path, Any], list[str]]]] = {"pt2": _program, "onnx": _onnx, "page": _page}
+
+
+def _sizes(trained: networks.Trained) -> list[str]:
+    """For which sizes the file holds."""
+    return [f"{name}: any size from {low} to {high}" for name, (low, high) in trained.form.ranges.items() if low < high]
+
+
+def _compared(trained: networks.Trained, made: Any, lines: list[str], exact: bool = True) -> list[str]:
+    """How far what has been written is from the network, at other sizes than those of the example. RuntimeError if that is more than rounding."""
+    if trained.model is None:
+        return lines
+    given = trained.example(more=2)
+    worst = 0.0
+    with torch.no_grad():
+        for a, b in zip(tree_leaves(made(**given)), tree_leaves(trained.call(given)), strict=True):
+            if isinstance(b, torch.Tensor) and b.numel() and b.dtype.is_floating_point:
+                worst = max(worst, ((a.double() - b.double()).abs().max() / b.double().abs().max().clamp(min=1e-30)).item())
+    if exact and not worst < 1e-3:
+        raise RuntimeError(f"what was written differs from the network by {worst:.1e} of the greatest output; please report this")
+    return [*lines, f"read back, it differs from the network by {worst:.1e} of the greatest output"]
