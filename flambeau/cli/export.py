@@ -47,10 +47,14 @@ def _program(trained: networks.Trained, path: Path, options: Any) -> list[str]:
 
 
 def _onnx(trained: networks.Trained, path: Path, options: Any) -> list[str]:
-    program = trained.exported()
-    beside = sum([t.nbytes for t in program.state_dict.values() if isinstance(t, torch.Tensor)]) > 1 << 30  # else one file is less to lose
-    names = [s.arg.name for s in program.graph_signature.input_specs if s.kind.name == "USER_INPUT"]
-    made = torch.onnx.export(program, (), path, external_data=beside, input_names=names)
+    from flambeau.onnx import export as onnx_export
+
+    if trained.program is None:  # the module's own dims keep their names
+        args, kwargs, shapes = trained.arguments()
+        made = onnx_export(trained.model, args, kwargs=kwargs, dynamic_shapes=shapes, input_names=[x.name for x in trained.form.inputs])
+    else:
+        made = onnx_export(trained.program)
+    made.save(path, external_data=made.model_proto.ByteSize() > 1 << 30)  # below that one file is less to lose
     return _compared(trained, lambda **given: made(*given.values()), _sizes(trained))
 
 

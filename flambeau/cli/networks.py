@@ -84,11 +84,15 @@ class Trained:
         """The program, for any size of the ranges; `ranges` are narrower ones. A range of one size makes it static."""
         if self.program is not None:
             return self.program
+        args, kwargs, shapes = self.arguments(ranges)
+        return export(self.model, args, kwargs, dynamic_shapes=shapes)
+
+    def arguments(self, ranges: Mapping[str, tuple[int, int]] | None = None) -> tuple[tuple[Any, ...], dict[str, Any], dict[str, Any]]:
+        """What export is given: the example's inputs by position and by name, and which of their sizes are dynamic."""
         within = {**self.form.ranges, **(ranges or {})}
         dims = {name: Dim(name, min=low, max=high) for name, (low, high) in within.items() if low < high}
         shapes = {x.name: {i: dims[n] for i, n in enumerate(x.sizes) if n in dims} for x in self.form.inputs}
-        args, kwargs = self._call(self.example(within))
-        return export(self.model, args, kwargs, dynamic_shapes=shapes)
+        return *self._call(self.example(within)), shapes
 
     def example(self, ranges: Mapping[str, tuple[int, int]] | None = None, more: int = 0) -> dict[str, Any]:
         """Inputs of sizes within the ranges, by name; `more` is added to each dynamic size, as far as it may be."""
@@ -135,17 +139,18 @@ def read(path: str, network: str | None = None, inputs: Sequence[str] = (), rang
     except (OSError, ModuleNotFoundError):
         raise
     except Exception as error:
-        raise ValueError(f"{file} is no checkpoint that can be read without executing it: {error}") from error
+        raise ValueError(f"{file} is no checkpoint that can be read without executing it: {' '.join(str(error).split())}") from error
     weights, facts = _weights(content, file)
     named = network or facts.get("network")
     named = _matching(weights, file) if named is None else str(named)
-    if ":" in named:
-        model = _made(_from_python(named), {} if network else facts.get("arguments", {}), named)
+    if network and ":" in network:  # of a file that says so itself nothing is executed
+        model = _made(_from_python(named), facts.get("arguments", {}), named)
         form, name = _asked(model, inputs, named), name_of(file)
     else:
         known = NETWORKS.get(named)
         if known is None:
-            raise ValueError(f"there is no network {named!r}: give one of {', '.join(NETWORKS)}, or FILE.py:CLASS of your own (--network)")
+            who = "" if network else f"{file} says that it belongs to {named!r}; "
+            raise ValueError(f"{who}there is no network {named!r}: give one of {', '.join(NETWORKS)}, or FILE.py:CLASS of your own (--network)")
         model = _made(known.make, facts.get("arguments", {}), named)
         form, name = _asked(model, inputs, named) if inputs else known.form(model), named
     _fill(model, weights, file, named)
@@ -202,11 +207,11 @@ def _matching(weights: Mapping[str, Any], file: Path) -> str:
 def _from_python(named: str) -> Any:
     """The object that FILE.py:NAME or MODULE:NAME names; the file runs with flambeau as torch."""
     where, _, attribute = named.rpartition(":")
+    path = Path(where)
+    if where.endswith(".py") and not path.is_file():
+        raise FileNotFoundError(f"--network {named}: no such file: {path}")
     as_torch.install()
     if where.endswith(".py"):
-        path = Path(where)
-        if not path.is_file():
-            raise FileNotFoundError(f"--network {named}: no such file: {path}")
         sys.path.insert(0, str(path.resolve().parent))
         scope: Mapping[str, Any] = runpy.run_path(str(path), run_name=path.stem)
     else:
@@ -222,6 +227,8 @@ def _made(make: Any, arguments: Any, named: str) -> Any:
         return make
     if not callable(make):
         raise ValueError(f"--network {named}: this is {make!r}; it must be a class of a torch.nn.Module, or a function that makes one")
+    if not isinstance(arguments, Mapping):
+        raise ValueError(f"the checkpoint's arguments of the network {named} must be a dict, got {type(arguments).__name__}")
     try:
         model = make(**arguments)
     except TypeError as error:

@@ -18,6 +18,7 @@ def page(name: str, files: dict[str, bytes], facts: dict[str, Any]) -> str:
         f"const FACTS = {_safe(json.dumps(facts))};\n{module}\n"
         "const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));\n"
         f"const model = await load({{wasm: bytes('{held['wasm']}'), weights: bytes('{held['weights']}')}});\n"
+        "globalThis.model = model;\n"  # for the browser's console
     )
     text = (_FOLDER / f"{name}.html").read_text()
     assert "/* MODEL */" in text

@@ -13,6 +13,7 @@ from typing import Any
 import flambeau
 from flambeau.compiler.graph import Graph, Node, Value
 from flambeau.deploy.errors import BuildError
+from flambeau.export.coded import coded_linear, products
 from flambeau.export.graph_signature import InputKind, OutputKind
 from flambeau.export.program import ExportedProgram
 from flambeau.export.shapes import Nowhere, layout_of
@@ -98,9 +99,12 @@ def _enter(fragment: Fragment, graph: Graph, m: Meta) -> Any:
 
 def _interpret(program: ExportedProgram, known: dict[Call, Any], fragment: Fragment) -> list[Any]:
     """Call the program's operators in order; the user's outputs."""
-    calls = list(program.graph.nodes)
+    coded, dead = products(program.graph)
+    calls = [n for n in program.graph.nodes if n not in dead]
     for position, call in enumerate(calls):
-        if call.op == "call_function":
+        if call in coded:
+            known[call] = coded_linear(*map_arg(tuple(coded[call]), lambda n: known[n]))
+        elif call.op == "call_function":
             args, kwargs = map_arg(call.args, lambda n: known[n]), map_arg(call.kwargs, lambda n: known[n])
             try:
                 if _writes(call):

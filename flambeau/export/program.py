@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import flambeau
+from flambeau.export.coded import coded_linear, products
 from flambeau.export.graph_signature import ExportGraphSignature, InputKind, OutputKind
 from flambeau.export.shapes import layout_of
 from flambeau.fx.graph import CodeGen, Graph
@@ -216,6 +217,7 @@ def _module(program: ExportedProgram, check: bool) -> GraphModule:
         copies[n] = graph.placeholder(n.name)
         copies[n].meta = dict(n.meta)
     shared: dict[int, Any] = {}
+    coded, dead = products(program.graph)
     for n, s in held:
         name = str(s.target)
         value = program.tensor(name)
@@ -233,7 +235,10 @@ def _module(program: ExportedProgram, check: bool) -> GraphModule:
                 elif out.kind in (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT):
                     user.append(value)
             graph.output(tuple(user))
-        elif n not in copies:
+        elif n in coded:
+            copies[n] = graph.call_function(coded_linear, map_arg(tuple(coded[n]), lambda x: copies[x]))
+            copies[n].meta = dict(n.meta)
+        elif n not in copies and n not in dead:
             copies[n] = graph.node_copy(n, lambda x: copies[x])
     entry = program.module_call_graph[0].signature
     assert entry is not None
