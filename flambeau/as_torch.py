@@ -19,6 +19,7 @@ from typing import Any, Final
 
 PYTORCH: Final = "2.13.0"  # whose API this is
 _HOME: Final = "flambeau"
+_NAMES: Final = ("torch", "functorch")  # what PyTorch's distribution has
 # Namespaces that PyTorch keeps in one file each.
 _ONE_FILE: Final = ("torch.optim.lr_scheduler", "torch.nn.functional")
 # What is no part of torch, and what a process unpickles before it has the alias.
@@ -43,8 +44,11 @@ def under_torch(module: str) -> str:
 
 
 def under_flambeau(module: str) -> str:
-    """The name under flambeau of a module of ours; `flambeau.x` stays."""
-    return _HOME + module[len("torch") :] if module.partition(".")[0] == "torch" else module
+    """The name under flambeau of a module of torch's, or of functorch's, which PyTorch brings along; `flambeau.x` stays."""
+    first = module.partition(".")[0]
+    if first == "functorch":
+        return f"{_HOME}.{module}"
+    return _HOME + module[len("torch") :] if first == "torch" else module
 
 
 def home(module: str) -> str:
@@ -65,7 +69,7 @@ def metadata(requires: Iterable[str] = ()) -> dict[str, str]:
         "Metadata-Version: 2.1", "Name: torch", f"Version: {version()}", "Summary: flambeau under PyTorch's name: `import torch` gives flambeau",
         "Requires-Python: >=3.11", *[f"Requires-Dist: {text}" for text in requires],
     ]  # fmt: skip
-    return {"METADATA": "\n".join(lines) + "\n", "top_level.txt": "torch\n"}
+    return {"METADATA": "\n".join(lines) + "\n", "top_level.txt": "functorch\ntorch\n"}
 
 
 class _Distribution(importlib.metadata.Distribution):
@@ -105,9 +109,9 @@ class _Alias(Loader):
         return self.target.submodule_search_locations is not None
 
 
-def _alias(name: str, spec: importlib.machinery.ModuleSpec) -> importlib.machinery.ModuleSpec:
-    """The spec under torch of the module of ours that has this name and spec."""
-    made = importlib.machinery.ModuleSpec(under_torch(name), _Alias(name, spec), origin=spec.origin)
+def _alias(name: str, spec: importlib.machinery.ModuleSpec, wanted: str | None = None) -> importlib.machinery.ModuleSpec:
+    """The spec under torch (or the wanted name) of the module of ours that has this name and spec."""
+    made = importlib.machinery.ModuleSpec(wanted or under_torch(name), _Alias(name, spec), origin=spec.origin)
     made.submodule_search_locations, made.has_location, made.cached = spec.submodule_search_locations, spec.has_location, spec.cached
     return made
 
@@ -140,12 +144,12 @@ class TorchFinder:
     def find_spec(name: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
         if name == "triton" or name.startswith("triton."):
             return _triton(name)
-        if name.startswith("torch.") or name == "torch":
+        if name.partition(".")[0] in _NAMES:
             own = under_flambeau(name)
             ours = find_spec(own)
             if ours is None:
                 return None
-            return _alias(own, ours)
+            return _alias(own, ours, name)
         if not name.startswith("flambeau."):
             return None
         found = importlib.machinery.PathFinder.find_spec(name, path)
@@ -231,7 +235,7 @@ def install(children: bool = True) -> None:
         if sys.modules.get("torch") is not flambeau:
             sys.modules["torch"] = flambeau
         return
-    for name in [n for n in sys.modules if n == "torch" or n.startswith("torch.")]:
+    for name in [n for n in sys.modules if n.partition(".")[0] in _NAMES]:
         del sys.modules[name]
     finder = TorchFinder()
     _installed.append(finder)
@@ -261,7 +265,7 @@ def remove() -> None:
     while _changed:
         holder, attribute, value = _changed.pop()
         setattr(holder, attribute, value)
-    for name in [n for n in sys.modules if n.partition(".")[0] in ("torch", "triton")]:
+    for name in [n for n in sys.modules if n.partition(".")[0] in (*_NAMES, "triton")]:
         del sys.modules[name]
     AT_END.remove(explain_missing)
     del flambeau.torch  # type: ignore[attr-defined]

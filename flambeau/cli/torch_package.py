@@ -1,6 +1,6 @@
 """`flambeau torch install | remove | status | wheel`: the present environment's `import torch` gives flambeau.
 
-What is written is one small module and a `dist-info` with a RECORD, so that Python, pip and programs find torch as they find any package;
+What is written is two small modules (torch, functorch) and a `dist-info` with a RECORD, so that Python, pip and programs find torch as they find any package;
 what the module does is in as_torch.py.
 """
 
@@ -26,6 +26,18 @@ from flambeau.as_torch import install
 
 install(children=False)
 '''
+
+FUNCTORCH = '''"""functorch is flambeau's in this environment (written by `flambeau torch install`; `flambeau torch remove` takes it away)."""
+
+import importlib
+import sys
+
+from flambeau.as_torch import install
+
+install(children=False)
+sys.modules[__name__] = importlib.import_module("flambeau.functorch")
+'''
+_PACKAGES = {"torch": MODULE, "functorch": FUNCTORCH}  # as PyTorch's distribution has them
 
 # PyTorch's command. It belongs to torch, not to flambeau: beside an installed PyTorch one would replace the other.
 _COMMAND = "torchrun = torch.distributed.run:main"
@@ -74,7 +86,7 @@ def _script() -> tuple[str, bytes]:
 def _files(requires: list[str], more: dict[str, str], scripts: dict[str, bytes]) -> dict[str, bytes]:
     """The files by their paths below site-packages, RECORD the last of them."""
     more = {"entry_points.txt": f"[console_scripts]\n{_COMMAND}\n", **more}
-    texts = {"torch/__init__.py": MODULE, **stubs(), **{f"{_name()}/{name}": text for name, text in (as_torch.metadata(requires) | more).items()}}
+    texts = {**{f"{name}/__init__.py": text for name, text in _PACKAGES.items()}, **stubs(), **{f"{_name()}/{name}": text for name, text in (as_torch.metadata(requires) | more).items()}}
     files = {path: text.encode() for path, text in texts.items()} | scripts
     record = "".join(f"{path},{_hashed(data)},{len(data)}\n" for path, data in files.items())
     return files | {f"{_name()}/RECORD": f"{record}{_name()}/RECORD,,\n".encode()}
@@ -85,7 +97,8 @@ def _distribution(path: list[str]) -> importlib.metadata.Distribution | None:
 
 
 def _is_ours(file: Path) -> bool:
-    return file.is_file() and file.read_text(errors="replace").startswith(MODULE.partition(" (")[0])  # of any version
+    firsts = tuple([text.partition(" (")[0] for text in _PACKAGES.values()])  # of any version
+    return file.is_file() and file.read_text(errors="replace").startswith(firsts)
 
 
 def _is_ours_by_version(found: importlib.metadata.Distribution) -> bool:
@@ -146,7 +159,7 @@ def install() -> str:
             if path != command:
                 (made / path).parent.mkdir(parents=True, exist_ok=True)
                 (made / path).write_bytes(data)
-        for name in ("torch", _name()):  # the distribution comes last: pip sees it when all is there
+        for name in (*_PACKAGES, _name()):  # the distribution comes last: pip sees it when all is there
             os.rename(made / name, site / name)
             moved.append(site / name)
         (site / command).parent.mkdir(parents=True, exist_ok=True)
@@ -165,8 +178,7 @@ def remove() -> str:
     """Take away what `install` has written, and nothing else; what was done, in words."""
     site = _site()
     gone = [folder for folder in site.glob("torch-*+flambeau*.dist-info") if folder.is_dir()]
-    if _is_ours(site / "torch" / "__init__.py"):
-        gone.append(site / "torch")
+    gone += [site / name for name in _PACKAGES if _is_ours(site / name / "__init__.py")]
     command, text = _script()
     if gone and (site / command).is_file() and (site / command).read_bytes() == text:
         (site / command).unlink()

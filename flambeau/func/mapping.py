@@ -62,6 +62,12 @@ def _apply(func: Any, in_dims: Any, out_dims: Any, randomness: str, chunk_size: 
     return _joined(parts, out_dims)
 
 
+def mapped_size(func: Callable[..., Any], in_dims: Any, args: tuple[Any, ...]) -> int:
+    """How many samples vmap of a function takes of these arguments."""
+    dims, flat, _ = _inputs(func, in_dims, args)
+    return _batch_size(dims, flat)
+
+
 def _joined(parts: list[Any], out_dims: Any) -> Any:
     """The results of chunks, one after another along the dims that vmap gave them."""
     from flambeau.ops.shape import cat
