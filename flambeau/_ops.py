@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -131,6 +132,46 @@ class OpOverloadPacket:
 
 
 _BITS = frozenset(f"__{n}__" for n in "and or xor lshift rshift iand ior ixor ilshift irshift".split())  # operators of aten with Python's names
+
+
+class HigherOrderOperator(ABC):
+    """An operator that takes functions, as packages define them: a call is that of the function which was registered for the CPU, or for all devices."""
+
+    _ORDER = ("CPU", "CompositeExplicitAutograd", "CompositeImplicitAutograd", "Autograd", "AutogradCPU")
+
+    def __init__(self, name: str, *, cacheable: bool = False) -> None:
+        self._name = self.__name__ = name
+        self._cacheable = cacheable
+        self.namespace = self._ns = "higher_order"
+        self._functions: dict[str, Any] = {}
+
+    def name(self) -> str:
+        """What the operator is called."""
+        return self._name
+
+    def cacheable(self) -> bool:
+        """Whether results for fake tensors may be kept."""
+        return self._cacheable
+
+    def py_impl(self, key: Any) -> Any:
+        """A decorator that registers a function for a dispatch key (torch._C.DispatchKey)."""
+
+        def register(function: Any) -> Any:
+            self._functions[getattr(key, "name", str(key))] = function
+            return function
+
+        return register
+
+    @abstractmethod
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        found = next((self._functions[key] for key in self._ORDER if key in self._functions), None)
+        if found is None:
+            known = ", ".join(sorted(self._functions)) or "none"
+            raise NotImplementedError(f"could not find kernel for HigherOrderOperator {self._name} on the CPU (registered: {known})")
+        return found(*args, **kwargs)
+
+    def __str__(self) -> str:
+        return self._name
 
 
 class _Namespace:

@@ -21,19 +21,21 @@ class _Active(threading.local):
 
 
 _active = _Active()
+_current_level = -1  # of whichever thread came last; packages ask whether any is active
 
 
 def enter_dual_level() -> int:
     """Enter a level; there is one at most (nested derivatives: torch.func.jvp)."""
     from flambeau.func.forward import JvpLevel
 
+    global _current_level
     if _active.level is not None:
         raise RuntimeError("Nested forward mode AD is not supported at the moment")
     level = JvpLevel()
     level.remembered = []
     try:
         level.__enter__()
-        _active.level = level
+        _active.level, _current_level = level, 0
         return 0
     except BaseException:  # an interrupt: nobody will leave it
         _active.level = None
@@ -43,10 +45,11 @@ def enter_dual_level() -> int:
 
 def exit_dual_level(*, level: int | None = None) -> None:
     """Leave the level: its dual tensors become their primals."""
+    global _current_level
     found = _active.level
     if found is None or level not in (None, 0):
         raise RuntimeError("Trying to exit a forward AD level that was not the last one that was created. This is not supported.")
-    _active.level = None
+    _active.level, _current_level = None, -1
     found.__exit__()
     found.let_go()
 

@@ -86,7 +86,11 @@ def _script() -> tuple[str, bytes]:
 def _files(requires: list[str], more: dict[str, str], scripts: dict[str, bytes]) -> dict[str, bytes]:
     """The files by their paths below site-packages, RECORD the last of them."""
     more = {"entry_points.txt": f"[console_scripts]\n{_COMMAND}\n", **more}
-    texts = {**{f"{name}/__init__.py": text for name, text in _PACKAGES.items()}, **stubs(), **{f"{_name()}/{name}": text for name, text in (as_torch.metadata(requires) | more).items()}}
+    texts = {
+        **{f"{name}/__init__.py": text for name, text in _PACKAGES.items()},
+        **stubs(),
+        **{f"{_name()}/{name}": text for name, text in (as_torch.metadata(requires) | more).items()},
+    }
     files = {path: text.encode() for path, text in texts.items()} | scripts
     record = "".join(f"{path},{_hashed(data)},{len(data)}\n" for path, data in files.items())
     return files | {f"{_name()}/RECORD": f"{record}{_name()}/RECORD,,\n".encode()}

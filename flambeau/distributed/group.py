@@ -199,6 +199,11 @@ def member(given: Any) -> ProcessGroup | None:
     raise TypeError(f"torch.distributed: group must be a ProcessGroup, got {type(given).__name__}")
 
 
+def _rank_not_in_group(group: Any) -> bool:
+    """Whether this process is not in a group (None: that of all, in which it is)."""
+    return group is not None and group == GroupMember.NON_GROUP_MEMBER
+
+
 def init_process_group(
     backend: str | None = None, init_method: str | None = None, timeout: Any = None, world_size: int = -1, rank: int = -1, store: Any = None,
     group_name: str = "", pg_options: Any = None, device_id: Any = None,

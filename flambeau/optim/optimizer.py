@@ -270,8 +270,8 @@ class Optimizer:
 
     @staticmethod
     def _group_tensors_by_device_and_dtype(tensorlistlist: Any, with_indices: bool = False) -> Any:
-        """See parts.py."""
-        from flambeau.optim.parts import _group_tensors_by_device_and_dtype
+        """See utils/_foreach_utils.py."""
+        from flambeau.utils._foreach_utils import _group_tensors_by_device_and_dtype
 
         return _group_tensors_by_device_and_dtype(tensorlistlist, with_indices)
 

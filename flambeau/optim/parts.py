@@ -93,16 +93,3 @@ def _view_as_real(params: list[Any], *state_and_grads: list[Any]) -> None:
             params[i] = view_as_real(p)
             for column in state_and_grads:
                 column[i] = view_as_real(column[i])
-
-
-def _group_tensors_by_device_and_dtype(tensorlistlist: Sequence[Sequence[Any]], with_indices: bool = False) -> dict[Any, tuple[list[list[Any]], list[int]]]:
-    """{(device, dtype) of the first list's tensor: (the lists' tensors at these places, the places)}."""
-    groups: dict[Any, tuple[list[list[Any]], list[int]]] = {}
-    for i, first in enumerate(tensorlistlist[0]):
-        lists, indices = groups.setdefault((first.device, first.dtype), ([[] for _ in tensorlistlist], []))
-        for column, tensors in zip(lists, tensorlistlist, strict=True):
-            if tensors:
-                column.append(tensors[i])
-        if with_indices:
-            indices.append(i)
-    return groups

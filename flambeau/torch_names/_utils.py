@@ -59,6 +59,16 @@ def _get_available_device_type() -> str | None:
     return None
 
 
+def _get_device_module(device_type: str) -> Any:
+    """The module of a kind of devices, `torch.cpu`. RuntimeError if there is none."""
+    import flambeau
+
+    module = getattr(flambeau, device_type, None)
+    if module is None:
+        raise RuntimeError(f"Device '{device_type}' does not have a corresponding module registered as 'torch.{device_type}'.")
+    return module
+
+
 class ExceptionWrapper:
     """An exception of another thread or process, to be raised here."""
 

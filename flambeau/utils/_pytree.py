@@ -544,6 +544,14 @@ def _dict_flatten_with_keys(d: dict[Any, Any]) -> tuple[list[tuple[Any, Any]], A
     return _mapping_keys(d)  # type: ignore[no-any-return]
 
 
+def _list_flatten_with_keys(d: list[Any]) -> tuple[list[tuple[Any, Any]], None]:
+    """Positions with the items, and None."""
+    return _sequence_keys(d, None)  # type: ignore[return-value]
+
+
+_tuple_flatten_with_keys = _list_flatten_with_keys
+
+
 def _get_node_type(tree: Any) -> Any:
     """The class under which a container is registered; namedtuples are one class."""
     return namedtuple if is_namedtuple_instance(tree) and type(tree) not in SUPPORTED_NODES else type(tree)  # as PyTorch registers them

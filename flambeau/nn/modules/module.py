@@ -51,6 +51,12 @@ _HOOK_TABLES = (
     "_load_state_dict_post_hooks",
 )
 
+# The tables of hooks of every module, under PyTorch's names: packages that build modules on their own call these hooks.
+_global_forward_hooks, _global_forward_pre_hooks = EVERY.forward, EVERY.forward_pre
+_global_backward_hooks, _global_backward_pre_hooks = EVERY.backward, EVERY.backward_pre
+_global_buffer_registration_hooks, _global_module_registration_hooks = EVERY.buffers, EVERY.modules
+_global_parameter_registration_hooks = EVERY.parameters
+
 
 def _unimplemented(self: Module, *args: Any) -> Any:
     raise NotImplementedError(f'Module [{type(self).__name__}] is missing the required "forward" function')

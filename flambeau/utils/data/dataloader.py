@@ -13,7 +13,7 @@ import itertools
 import multiprocessing
 import os
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import flambeau as torch
@@ -24,7 +24,10 @@ from flambeau.utils.data.position import Position
 from flambeau.utils.data.sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler, draw_seed
 from flambeau.utils.data.worker import get_worker_info as get_worker_info
 
+T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
+_worker_init_fn_t = Callable[[int], None]  # PyTorch's names, which packages write in annotations
+_collate_fn_t = Callable[[list[T]], Any]
 _FIXED = ("batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers")
 
 

@@ -174,9 +174,15 @@ def _drain(tasks: Any, inbox: queue.SimpleQueue[Any]) -> None:
         os._exit(0)
 
 
-def _seed_numpy(base_seed: int, worker: int) -> None:
+def _generate_state(base_seed: int, worker_id: int) -> list[int]:
     """PyTorch's seeds of NumPy in workers: the words of a SeedSequence of (worker, low half, high half, 0)."""
     import numpy
 
-    entropy = [worker, base_seed & 0xFFFFFFFF, base_seed >> 32, 0]
-    numpy.random.seed(numpy.random.SeedSequence(entropy).generate_state(4))
+    entropy = [worker_id, base_seed & 0xFFFFFFFF, base_seed >> 32, 0]
+    return [int(word) for word in numpy.random.SeedSequence(entropy).generate_state(4)]
+
+
+def _seed_numpy(base_seed: int, worker: int) -> None:
+    import numpy
+
+    numpy.random.seed(_generate_state(base_seed, worker))

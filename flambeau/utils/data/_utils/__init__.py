@@ -1,7 +1,6 @@
 """torch.utils.data._utils: names of PyTorch's inner modules that programs import."""
 
-from flambeau.utils.data import fetch, worker
-from flambeau.utils.data._utils import collate, pin_memory
+from flambeau.utils.data._utils import collate, fetch, pin_memory, worker
 
 MP_STATUS_CHECK_INTERVAL = 5.0  # seconds; PyTorch's workers look for their parent so often, ours are told by the pipe
 

@@ -138,6 +138,18 @@ def _set_grad_enabled(mode: bool) -> None:
     set_grad_enabled(mode)
 
 
+def _is_torch_function_mode_enabled() -> bool:
+    """Whether a TorchFunctionMode is active in this thread."""
+    from flambeau.overrides import _get_current_function_mode_stack
+
+    return bool(_get_current_function_mode_stack())
+
+
+def _is_alias_of(self: TensorBase, other: TensorBase) -> bool:
+    """Whether two tensors look into one memory."""
+    return self._storage is not None and self._storage is other._storage
+
+
 def _get_accelerator(check: bool = False) -> Any:
     """The device that programs run on: the CPU, there is no accelerator."""
     from flambeau.devices import CPU
@@ -150,10 +162,10 @@ def __getattr__(name: str) -> Any:
         from flambeau.linalg import LinAlgError
 
         return LinAlgError
-    if name == "_nn":
+    if name in ("_nn", "_functorch"):
         import importlib
 
-        return importlib.import_module("flambeau._C_nn")
+        return importlib.import_module(f"flambeau._C.{name}")
     raise AttributeError(
         f"torch._C has no {name!r} in flambeau: torch._C is PyTorch's C++ extension, of which only the names that programs commonly touch are here"
     )
