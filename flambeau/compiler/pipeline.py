@@ -31,6 +31,7 @@ from flambeau.compiler.place import place
 from flambeau.compiler.plan import Plan
 from flambeau.compiler.recompute import recompute
 from flambeau.compiler.schedule import Step, schedule
+from flambeau.runtime import claims
 from flambeau.runtime.target import Target
 
 if TYPE_CHECKING:
@@ -85,14 +86,28 @@ def compile_graph(
     key = stored_plan.key_of(graph)
     if key is None:
         return assemble(*_lowered(graph))
-    start = perf_counter()
-    stored = stored_plan.load(key, graph, stored_plan.Lowered(partial(_lowered, graph)))
-    _count("load", start)
+    stored = _stored(key, graph)
     if stored is not None:
         return stored
-    plan = assemble(*_lowered(graph))
-    stored_plan.store(key, graph, plan)
-    return plan
+    free = claims.claim(key)
+    if not free:  # another process makes it just now, most likely another rank of this program
+        claims.wait(key)
+    try:
+        stored = None if free else _stored(key, graph)
+        if stored is None:
+            stored = assemble(*_lowered(graph))
+            stored_plan.store(key, graph, stored)
+        return stored
+    finally:
+        claims.release(key)
+
+
+def _stored(key: str, graph: Graph) -> Plan | None:
+    """The plan of a graph that some process has stored, if there is one."""
+    start = perf_counter()
+    found = stored_plan.load(key, graph, stored_plan.Lowered(partial(_lowered, graph)))
+    _count("load", start)
+    return found
 
 
 def _lowered(

@@ -151,7 +151,7 @@ def _exactly(stream: IO[bytes], size: int) -> bytes:
 
 def main() -> None:
     """A worker's life. What it is given is read at once, so that nobody waits to hand it over."""
-    from flambeau.runtime import object_cache
+    from flambeau.runtime import claims, object_cache
     from flambeau.runtime.jit import compile_text
 
     if sys.argv[1:] == ["behind"] and hasattr(os, "nice"):
@@ -161,6 +161,8 @@ def main() -> None:
     until = float("inf")
     while (item := given.get()) is not None and time.monotonic() < until:
         answers, key, text = item
+        if not answers and not _is_wanted(key):
+            continue
         try:
             content = compile_text(text)
         except RuntimeError:
@@ -176,7 +178,16 @@ def main() -> None:
         where = object_cache.folder()
         if key and content and where is not None and where.is_dir():  # not if the cache has been deleted since
             object_cache.store(key, content)
+        claims.release(key)
     os._exit(0)  # the thread may still read
+
+
+def _is_wanted(key: str) -> bool:
+    """Whether what a process has left is to be made here: other ranks of the program had the same to leave. If so it is claimed."""
+    from flambeau.runtime import claims, object_cache
+
+    where = object_cache.folder()
+    return where is not None and where.is_dir() and object_cache.load(key) is None and claims.claim(key)
 
 
 def _take(stream: IO[bytes], given: SimpleQueue[tuple[bool, str, str] | None]) -> None:

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from flambeau.runtime import compile_farm, object_cache, twice
+from flambeau.runtime import claims, compile_farm, object_cache, twice
 from flambeau.runtime.target import Target, code_level
 from flambeau.statistics import counters
 
@@ -76,15 +76,7 @@ def functions(items: Sequence[tuple[str, Emit]], small: bool = False, light: fro
             missing[key] = compile_text(text, plain=True)
             counters.kernels_compiled += 1
             counters.kernels_plain += 1
-        workers = 0 if small else compile_farm.workers_for(len(new))
-        if workers:
-            contents = compile_farm.compile_all([emit() for emit in new.values()], compile_text, workers)
-            for key, content in zip(new, contents, strict=True):
-                object_cache.store(key, content)
-                missing[key] = content
-                counters.kernels_compiled += 1
-        else:
-            missing |= {key: _compile(key, emit) for key, emit in new.items()}
+        missing |= _made(new, small)
         try:
             _addresses.update(link(missing))
         except RuntimeError:  # find out which, and compile it again
@@ -125,6 +117,43 @@ def assembly(text: str, target: Target | None = None) -> str:
     machine = _machine() if target is None else machine_of(target)
     result: str = machine.emit_assembly(_optimised(text, machine))
     return result
+
+
+def _made(new: dict[str, Emit], small: bool) -> dict[str, bytes]:
+    """Code that is not in the cache: what other processes compile already is taken from them, all else is compiled here and by helpers."""
+    contents: dict[str, bytes] = {}
+    workers = 0 if small else compile_farm.workers_for(len(new))
+    if workers:
+        own = [key for key in new if claims.claim(key)]
+        try:
+            contents |= zip(own, compile_farm.compile_all([new[key]() for key in own], compile_text, min(workers, len(own) - 1)), strict=True)
+            for key in own:
+                object_cache.store(key, contents[key])
+                counters.kernels_compiled += 1
+        finally:
+            for key in own:
+                claims.release(key)
+    else:
+        for key, emit in new.items():
+            if claims.claim(key):
+                contents[key] = _had_or_compiled(key, emit)
+    patient = True
+    for key in [key for key in new if key not in contents]:
+        patient = claims.wait(key, claims.PATIENCE if patient else 0.0)
+        contents[key] = _had_or_compiled(key, new[key])
+    return contents
+
+
+def _had_or_compiled(key: str, emit: Emit) -> bytes:
+    """The code of a key that this process has claimed, which it does no longer then: another may have stored it just before."""
+    try:
+        content = object_cache.load(key)
+        if content is None:
+            return _compile(key, emit)
+        counters.kernels_from_disk += 1
+        return content
+    finally:
+        claims.release(key)
 
 
 def _compile(key: str, emit: Emit) -> bytes:

@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from flambeau.runtime import target, whole_files
 
+CLAIMS: Final = "claims"  # the file of locks of runtime/claims.py, beside the entries
 _MAGIC: Final = b"flambeau object 1\n"
 _HEAD: Final = len(_MAGIC) + hashlib.sha256().digest_size
 _FOLDER: Final = re.compile(r".+-.+-\d+-[0-9a-f]{16}-[0-9a-f]{12}")  # see `folder`
@@ -184,6 +185,8 @@ def _delete(other: Path) -> int:
         with suppress(OSError):
             path.unlink()
     whole_files.remove_litter_in(str(other))
+    with suppress(OSError):
+        other.joinpath(CLAIMS).unlink()
     with suppress(OSError):
         other.rmdir()
     return len(files)

@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
-from flambeau.runtime import compile_farm, forking, object_cache, target
+from flambeau.runtime import claims, compile_farm, forking, object_cache, target
 from flambeau.statistics import counters
 
 # A kernel that one core needs longer for, when its code is good, gets good code at once: plain code takes some ten times as long.
@@ -196,12 +196,13 @@ def _feed() -> None:
 
     made: dict[str, bytes] = {}
     while True:
-        try:
-            waiting = _queue.popleft()
-        except IndexError:
-            waiting = None
-        if waiting is not None and is_waiting(waiting.key):
-            made[waiting.key] = _compiled(waiting, jit.compile_text)
+        waiting = _next()
+        if waiting is not None:
+            try:
+                if is_waiting(waiting.key):
+                    made[waiting.key] = object_cache.load(waiting.key) or _compiled(waiting, jit.compile_text)
+            finally:
+                claims.release(waiting.key)
         if made and (len(made) >= _LINKED_TOGETHER or not _queue):
             with suppress(RuntimeError):  # refused, or no memory: the plain code goes on
                 replace(made, jit.link)
@@ -212,6 +213,24 @@ def _feed() -> None:
             _wake.clear()
             if not _queue and not _wake.wait(_IDLE_SECONDS):
                 return
+
+
+def _next() -> Waiting | None:
+    """The next kernel to make, claimed for this process: one that no other process makes just now, if there is any."""
+    for _ in range(len(_queue)):
+        try:
+            waiting = _queue.popleft()
+        except IndexError:
+            break
+        if claims.claim(waiting.key):
+            return waiting
+        _queue.append(waiting)
+    try:
+        waiting = _queue.popleft()
+    except IndexError:
+        return None
+    claims.wait(waiting.key)
+    return waiting
 
 
 def _compiled(waiting: Waiting, compile_text: Callable[[str], bytes]) -> bytes:
