@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Sequence
 from typing import Any
 
 import numpy
 
-from flambeau.distributed.group import ProcessGroup, default_group, init_process_group, is_initialized, new_group
+from flambeau.distributed.group import GroupMember, ProcessGroup, default_group, init_process_group, is_initialized, new_group
 
 
 class DeviceMesh:
@@ -31,7 +32,8 @@ class DeviceMesh:
                 init_process_group("gloo", rank=0, world_size=1)
             else:
                 init_process_group("gloo")
-        self._root, self._root_dims = self, tuple(range(self._ranks.ndim))
+        self._root = self
+        self._dims_in_root: tuple[tuple[int, ...], ...] = tuple([(d,) for d in range(self._ranks.ndim)])  # of each dim: several where it is flattened
         self._flattened: dict[str, DeviceMesh] = {}
         self._groups: list[ProcessGroup] = []
         self._coordinate: tuple[int, ...] | None = None
@@ -53,11 +55,26 @@ class DeviceMesh:
         self._coordinate = tuple([int(i) for i in place[0]]) if len(place) else None
 
     @staticmethod
-    def _part(root: DeviceMesh, ranks: Any, names: tuple[str, ...] | None, groups: Sequence[ProcessGroup], dims: tuple[int, ...]) -> DeviceMesh:
-        """A mesh over groups that are there already."""
+    def _part(
+        root: DeviceMesh, ranks: Any, names: tuple[str, ...] | None, groups: Sequence[ProcessGroup], dims: tuple[tuple[int, ...], ...]
+    ) -> DeviceMesh:  # fmt: skip
+        """A mesh over groups that are there already; `dims`: of each dim, those of the root that it goes along."""
         made = DeviceMesh(root.device_type, ranks, mesh_dim_names=names, _init_backend=False)
-        made._groups, made._root, made._root_dims = list(groups), root, dims
+        made._groups, made._root, made._dims_in_root = list(groups), root, dims
         return made
+
+    @property
+    def _root_dims(self) -> tuple[int, ...]:
+        """The dims of the root that this mesh goes along, in the order of its own."""
+        return tuple([d for dims in self._dims_in_root for d in dims])
+
+    def _at(self, dims: tuple[tuple[int, ...], ...]) -> Any:
+        """Of a root: its ranks along some of its dims, from where this process is; a dim for each tuple."""
+        flat = [d for several in dims for d in several]
+        kept = [d for d in range(self.ndim) if d not in flat]
+        place: tuple[Any, ...] = (..., *[(self._coordinate or [0] * self.ndim)[d] for d in kept])
+        sizes = [int(numpy.prod([self._ranks.shape[d] for d in several])) for several in dims]
+        return self._ranks.transpose(*flat, *kept)[place].reshape(sizes)
 
     @staticmethod
     def from_group(group: Any, device_type: str, mesh: Any = None, *, mesh_dim_names: Sequence[str] | None = None) -> DeviceMesh:
@@ -167,23 +184,40 @@ class DeviceMesh:
             return self
         if len(names) == 1 and names[0] in self._root._flattened and names[0] not in self.mesh_dim_names:
             return self._root._flattened[names[0]]
-        places = [self._position(name) for name in names]
-        if sorted(set(places)) != places:
+        dims, groups = [], []
+        for name in names:
+            flattened = None if name in self.mesh_dim_names else self._root._flattened.get(name)
+            place = 0 if flattened is not None else self._position(name)
+            mesh = self if flattened is None else flattened
+            dims.append(mesh._dims_in_root[place])
+            groups += mesh._groups[place : place + 1]
+        flat = [d for several in dims for d in several]
+        if sorted(set(flat)) != flat:
             raise KeyError(f"Invalid mesh_dim_names {names}: a slice has some of the mesh's dims in their order, {self.mesh_dim_names}")
-        ranks = self._ranks[tuple([slice(None) if d in places else i for d, i in enumerate(self._coordinate or [0] * self.ndim)])]
-        groups = [self._groups[d] for d in places] if self._groups else []
-        return DeviceMesh._part(self._root, ranks, names, groups, tuple([self._root_dims[d] for d in places]))
+        return DeviceMesh._part(self._root, self._root._at(tuple(dims)), names, groups, tuple(dims))
+
+    def _get_all_submeshes(self, mesh_dim_name: str) -> list[DeviceMesh]:
+        """The meshes along a dim from each place of the other dims, not from this process's alone."""
+        place = self._position(mesh_dim_name)
+        lines = numpy.moveaxis(self._ranks, place, -1).reshape(-1, self._ranks.shape[place])
+        groups, dims = self._groups[place : place + 1], (self._dims_in_root[place],)
+        return [DeviceMesh._part(self._root, line, (mesh_dim_name,), groups if self.get_rank() in line else [], dims) for line in lines]
+
+    def __enter__(self) -> DeviceMesh:
+        _mesh_resources.mesh_stack.append(self)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        _mesh_resources.mesh_stack.pop()
 
     def _beside(self, other: DeviceMesh, where: str) -> DeviceMesh:
         """The mesh of this one's dims, and then of another's: both parts of one mesh."""
-        root, dims = self._root, (*self._root_dims, *other._root_dims)
-        if other._root != root or len(set(dims)) != len(dims):
+        root, dims = self._root, (*self._dims_in_root, *other._dims_in_root)
+        flat = [d for several in dims for d in several]
+        if other._root != root or len(set(flat)) != len(flat):
             raise ValueError(f"{where} lies over {other}, which must be another part of the mesh that {self} is a part of: slice both from one DeviceMesh")
-        kept = [d for d in range(root.ndim) if d not in dims]
-        place: tuple[Any, ...] = (..., *[(root._coordinate or [0] * root.ndim)[d] for d in kept])
-        ranks = root._ranks.transpose(*dims, *kept)[place].reshape(self.shape + other.shape)
         names = None if self.mesh_dim_names is None or other.mesh_dim_names is None else self.mesh_dim_names + other.mesh_dim_names
-        return DeviceMesh._part(root, ranks, names, [*self._groups, *other._groups], dims)
+        return DeviceMesh._part(root, root._at(dims), names, [*self._groups, *other._groups], dims)
 
     def _flatten(self, mesh_dim_name: str | None = None) -> DeviceMesh:
         """The mesh of one dim with all of this one's ranks. All processes of the mesh that this is a part of call it."""
@@ -199,7 +233,7 @@ class DeviceMesh:
         others = [d for d in range(root.ndim) if d not in self._root_dims]
         lines = root._ranks.transpose(*others, *self._root_dims).reshape(-1, self.size())
         group, own = _groups_of([sorted(int(r) for r in line) for line in lines], root.get_rank())
-        made = DeviceMesh._part(root, own if own else lines[0], (name,), [group] if own else [], self._root_dims)
+        made = DeviceMesh._part(root, own if own else lines[0], (name,), [group] if own else [], (self._root_dims,))
         root._flattened[name] = made
         return made
 
@@ -218,12 +252,35 @@ class DeviceMesh:
         return f"DeviceMesh(({names or ', '.join(map(str, self.shape))}), '{self.device_type}')"
 
 
+class _Meshes(threading.local):
+    """The meshes that `with mesh:` has made current in a thread, and older names of what meshes know of themselves."""
+
+    def __init__(self) -> None:
+        self.mesh_stack: list[DeviceMesh] = []
+
+    def get_current_mesh(self) -> DeviceMesh:
+        """The innermost `with mesh:`; RuntimeError outside of all."""
+        if not self.mesh_stack:
+            raise RuntimeError("No device mesh is currently active!")
+        return self.mesh_stack[-1]
+
+    def get_root_mesh(self, device_mesh: DeviceMesh) -> DeviceMesh:
+        """The mesh that this one was sliced from; itself where it was not."""
+        return device_mesh._get_root_mesh()
+
+    def _get_all_submeshes(self, device_mesh: DeviceMesh, mesh_dim_name: str) -> list[DeviceMesh]:
+        return device_mesh._get_all_submeshes(mesh_dim_name)
+
+
+_mesh_resources = _Meshes()
+
+
 def _groups_of(lines: list[list[int]], rank: int) -> tuple[Any, list[int]]:
     """A group for each list of ranks, made by all processes in this order: (the own one, its ranks)."""
     whole = default_group()
     if lines == [list(whole.ranks)]:
         return whole, lines[0]
-    found: tuple[Any, list[int]] = None, []
+    found: tuple[Any, list[int]] = GroupMember.NON_GROUP_MEMBER, []  # None would be all processes
     for line in lines:
         made = new_group(line)
         if rank in line:

@@ -10,7 +10,7 @@ import threading
 import warnings
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from flambeau.distributed.store import HashStore, PrefixStore, Store, exchanged
 from flambeau.distributed.work import Lane
@@ -24,12 +24,15 @@ default_pg_timeout = timedelta(minutes=30)
 
 
 class Backend(str):
-    """The name of a backend, in lower case. All names stand for the same: memory that the ranks of a machine share, and MPI between machines."""
+    """The name of a backend, in lower case. All names stand for the same: memory that the ranks of a machine share, and MPI between machines.
 
-    UNDEFINED, GLOO, NCCL, UCC, MPI, XCCL = "undefined", "gloo", "nccl", "ucc", "mpi", "xccl"
-    backend_list: ClassVar[list[str]] = [UNDEFINED, GLOO, MPI]
+    But "fake": no others are there, and nothing is waited for (fake.py).
+    """
+
+    UNDEFINED, GLOO, NCCL, UCC, MPI, XCCL, FAKE = "undefined", "gloo", "nccl", "ucc", "mpi", "xccl", "fake"
+    backend_list: ClassVar[list[str]] = [UNDEFINED, GLOO, MPI, FAKE]
     default_device_backend_map: ClassVar[dict[str, str]] = {"cpu": GLOO}
-    backend_capability: ClassVar[dict[str, list[str]]] = {GLOO: ["cpu"], MPI: ["cpu"]}
+    backend_capability: ClassVar[dict[str, list[str]]] = {GLOO: ["cpu"], MPI: ["cpu"], FAKE: ["cpu"]}
 
     def __new__(cls, name: str) -> Backend:
         if not isinstance(name, str):
@@ -52,6 +55,7 @@ class ProcessGroup:
         self._window: Window | Bridge | None = None
         self._mail: Mail | None = None
         self._making = threading.Lock()
+        self.bound_device_id = None  # the device that a backend of GPUs works for
         if len(self.ranks) > 1:
             self.window  # noqa: B018  # all members are here now
 
@@ -64,7 +68,16 @@ class ProcessGroup:
                     self._window = self._open()
         return self._window
 
+    @property
+    def is_fake(self) -> bool:
+        """Whether there are no other processes: the backend is "fake"."""
+        return "fake" in [part.rpartition(":")[2] for part in self._backend.split(",")]
+
     def _open(self) -> Window | Bridge:
+        if self.is_fake:
+            from flambeau.distributed.fake import FakeWindow
+
+            return cast("Window", FakeWindow())  # has what collectives ask of a window
         from flambeau.distributed.window import Window
 
         found = exchanged(self.store, "machine", self._rank, len(self.ranks), _machine())
@@ -83,9 +96,10 @@ class ProcessGroup:
     def mail(self) -> Mail:
         """Messages from member to member."""
         if self._mail is None:
+            from flambeau.distributed.fake import FakeMail
             from flambeau.distributed.p2p import Mail
 
-            self._mail = Mail(self)
+            self._mail = cast("Mail", FakeMail(self.ranks)) if self.is_fake else Mail(self)
         return self._mail
 
     def missing(self) -> str:
@@ -211,7 +225,8 @@ def init_process_group(
     """Make the group of all ranks.
 
     `init_method`: env:// (the default: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT), tcp://host:port, file:///path; or a `store`, with `rank` and `world_size`.
-    Without any of these and without WORLD_SIZE it is a group of this process alone. `backend`: gloo, mpi (the same here); other devices' are refused.
+    Without any of these and without WORLD_SIZE it is a group of this process alone.
+    `backend`: gloo, mpi (the same here), fake (this process alone goes through the motions of `rank`); other devices' are refused.
     """
     from flambeau.distributed.rendezvous import find
 
@@ -251,7 +266,7 @@ def _check_backend(backend: str | None, names: Sequence[str], size: int) -> None
                 f"torch.distributed: there is no backend {wanted} here, as flambeau runs on the CPU so far: shared memory is used ('gloo')", stacklevel=3
             )
         elif all(name not in ("nccl", "xccl", "ucc", "undefined") for name in names):
-            raise ValueError(f"Invalid backend: '{backend}'. flambeau has 'gloo' and 'mpi'")
+            raise ValueError(f"Invalid backend: '{backend}'. flambeau has 'gloo', 'mpi' and 'fake'")
 
 
 def _leave() -> None:

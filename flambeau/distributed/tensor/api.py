@@ -79,6 +79,8 @@ class DTensor(Tensor):
                     whole[p.dim] *= size
             shape = whole
         spec = Spec(mesh, found, tuple(shape))
+        if mesh.get_coordinate() is None:
+            local_tensor = local_tensor.new_empty(0)
         if grad_placements is not None:
             local_tensor = gradient_from(local_tensor, spec, normalized(grad_placements, mesh, len(spec.shape), "DTensor.from_local"))
         return made(local_tensor, spec)
@@ -284,9 +286,12 @@ def _rebuild(local: Any, about: tuple[Any, ...], requires_grad: bool) -> DTensor
 
 
 def _whole_mesh() -> DeviceMesh:
-    from flambeau.distributed.device_mesh import init_device_mesh
+    """The mesh of `with mesh:`, or the one of all processes."""
+    from flambeau.distributed.device_mesh import _mesh_resources, init_device_mesh
     from flambeau.distributed.group import get_world_size
 
+    if _mesh_resources.mesh_stack:
+        return _mesh_resources.get_current_mesh()
     return init_device_mesh("cpu", (get_world_size(),))
 
 
@@ -310,6 +315,8 @@ def distribute_tensor(
         return tensor
     spec = Spec(mesh, (Replicate(),) * mesh.ndim, tuple(tensor.shape))
     local = tensor.detach()
+    if mesh.get_coordinate() is None:
+        return DTensor(local.new_empty(0), spec.placed(found), requires_grad=tensor.requires_grad)
     if src_data_rank is not None and tensor.device.type != "meta":
         local = local.clone(memory_format=torch.contiguous_format)
         for d in range(mesh.ndim):

@@ -8,6 +8,7 @@ Functions made of others run as they are, and their parts come here.
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf, prod
@@ -61,7 +62,9 @@ class Call:
         if isinstance(a, DTensor):
             self.tensors.append(a)
         elif isinstance(a, Tensor):
-            if a.ndim == 0 or state.implicit:
+            if a.ndim == 1 and a.numel() == 1 and not state.implicit:
+                warnings.warn("Found a non-scalar tensor with numel=1 and ndim!=0, we are implicitly creating a replicated DTensor for it.", stacklevel=4)
+            if a.ndim == 0 or (a.ndim == 1 and a.numel() == 1) or state.implicit:
                 return self._collect(made(a, Spec(self.tensors[0]._spec.mesh, (Replicate(),) * self.tensors[0]._spec.mesh.ndim, tuple(a.shape)))) \
                     if a.ndim and self.tensors else _Whole(a) if a.ndim else a  # fmt: skip
             raise RuntimeError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, Final
 
 
 class Placement:
@@ -36,6 +37,24 @@ class Shard(Placement):
 
     _local_shard_size_and_offset = local_shard_size_and_offset
 
+    def _split_tensor(self, tensor: Any, num_chunks: int, *, with_padding: bool = True, contiguous: bool = True) -> tuple[list[Any], list[int]]:
+        """The parts of all processes, and by how much each was made longer (by zeros) so that all have one size; no such numbers without that."""
+        from flambeau.distributed.tensor._collective_utils import pad_tensor
+
+        if not 0 <= self.dim < tensor.ndim:
+            raise AssertionError(f"Sharding dim {self.dim} greater than tensor ndim {tensor.ndim}")
+        size = tensor.shape[self.dim]
+        full = (size + num_chunks - 1) // num_chunks
+        parts, pads = [], []
+        for rank in range(num_chunks):
+            length, start = self.local_shard_size_and_offset(size, num_chunks, rank)
+            part = tensor.narrow(self.dim, start, length)
+            if with_padding:
+                part = pad_tensor(part, self.dim, full - length)
+                pads.append(full - length)
+            parts.append(part.contiguous() if contiguous else part)
+        return parts, pads
+
     def __str__(self) -> str:
         return f"S({self.dim})"
 
@@ -66,3 +85,6 @@ class Partial(Placement):
 
     def __str__(self) -> str:
         return f"P({self.reduce_op})"
+
+
+_Partial: Final = Partial  # its older name

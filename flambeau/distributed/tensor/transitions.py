@@ -244,7 +244,7 @@ def _through_whole(source: Sequence[Placement], target: Sequence[Placement]) -> 
 
 def redistribute(t: Any, spec: Spec, placements: Sequence[Placement]) -> Any:
     """The local tensor of this process in other placements, with gradients."""
-    if tuple(placements) == spec.placements:
+    if tuple(placements) == spec.placements or spec.mesh.get_coordinate() is None:  # who is not in the mesh has no part
         return t
     whole, cuts = _through_whole(spec.placements, placements), order_of_cuts(spec.placements)
     for d in cuts[::-1] + [d for d in range(spec.mesh.ndim) if d not in cuts]:

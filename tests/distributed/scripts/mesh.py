@@ -2,10 +2,13 @@
 
 import os
 import pickle
+import warnings
 
 import torch
 import torch.distributed as dist
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh, _mesh_resources, init_device_mesh
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor._collective_utils import mesh_broadcast, mesh_scatter, unpad_tensor
 
 rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 dist.init_process_group("gloo", init_method=os.environ["INIT"], rank=rank, world_size=size)
@@ -37,6 +40,37 @@ if size % 4 == 0:
     seen("cube", cube)
     seen("flat", cube["dp", "tp"]._flatten("dptp"))
     seen("again", cube["dptp"])
+    seen("flattened and plain", cube["pp", "dptp"])
+    cube["pp", "dp"]._flatten("ppdp")
+    seen("flattened first", cube["ppdp", "tp"])
+    seen("part of both", cube["ppdp", "tp"]["ppdp"])
+    found["root"] = cube["ppdp", "tp"]._get_root_mesh() == cube
+found["submeshes"] = [m.mesh.tolist() for m in grid._get_all_submeshes("tp")]
+with grid, grid["tp"] as inner:
+    found["current"] = (_mesh_resources.get_current_mesh() == inner, len(_mesh_resources.mesh_stack))
+
+with grid:
+    found["in the current mesh"] = distribute_tensor(torch.arange(12.0).reshape(4, 3), placements=[Replicate(), Shard(0)]).to_local().tolist()
+some = DeviceMesh("cpu", [0, size - 1])
+parts = DTensor.from_local(torch.full((2, 3), float(rank)), some, [Shard(0)])
+found["not in the mesh"] = (parts.to_local().tolist(), parts.redistribute(placements=[Replicate()]).to_local().tolist(), tuple(parts.shape))
+found["distributed"] = distribute_tensor(torch.arange(6.0).reshape(3, 2), some, [Shard(0)]).to_local().tolist()
+with warnings.catch_warnings(record=True) as told:
+    warnings.simplefilter("always")
+    line = distribute_tensor(torch.arange(8.0), init_device_mesh("cpu", (size,)), [Shard(0)])
+    found["one number"] = ((line + torch.tensor([2.0])).to_local().tolist(), any("non-scalar tensor with numel=1" in str(w.message) for w in told))
+
+for number, mesh in enumerate((grid, grid["tp"])):
+    for d in range(mesh.ndim):
+        whole = torch.arange(10.0).reshape(5, 2) + 100 * rank
+        parts, pads = Shard(0)._split_tensor(whole, mesh.size(d), with_padding=True)
+        plain, none = Shard(0)._split_tensor(whole, mesh.size(d), with_padding=False, contiguous=False)
+        part = torch.empty_like(parts[0])
+        mesh_scatter(part, parts, mesh, mesh_dim=d)
+        part = unpad_tensor(part, 0, pads[mesh.get_local_rank(d)])
+        shared = torch.full((2,), float(rank))
+        mesh_broadcast(shared, mesh, mesh_dim=d, group_src=mesh.size(d) - 1)
+        found["parts", number, d] = (part.tolist(), pads, [p.tolist() for p in plain], none, shared.tolist())
 found["equal"] = (grid == init_device_mesh("cpu", (rows, size // rows), mesh_dim_names=("dp", "tp")), grid == grid["dp"])
 
 
@@ -52,6 +86,7 @@ found["errors"] = [
     error(lambda: init_device_mesh("cpu", (size,), mesh_dim_names=("a", "b"))),
     error(lambda: init_device_mesh("cpu", (1, size), mesh_dim_names=("a", "a"))),
     error(lambda: grid["no"]),
+    error(lambda: _mesh_resources.get_current_mesh()),
     error(lambda: grid.get_group()),
     error(lambda: init_device_mesh("cpu:0", (size,))),
 ]

@@ -1,0 +1,1 @@
+"""torch.testing._internal.distributed: what tests of programs for several processes use."""
