@@ -67,16 +67,11 @@ def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool
         raise
 
 
-def Variable(data: Any, requires_grad: bool = False, volatile: bool = False) -> Any:
-    """The tensor itself: variables and tensors are one since PyTorch 0.4."""
-    return data.requires_grad_() if requires_grad else data
-
-
 _HOMES = {
     "Function": "function", "FunctionCtx": "function", "no_grad": "modes", "enable_grad": "modes", "set_grad_enabled": "modes",
     "inference_mode": "modes", "gradcheck": "gradcheck", "gradgradcheck": "gradcheck", "detect_anomaly": "anomaly_mode",
     "set_detect_anomaly": "anomaly_mode", "NestedIOFunction": "older", "enforce_grad_layout_policy": "older",
-    "set_multithreading_enabled": "older",
+    "set_multithreading_enabled": "older", "Variable": "variable",
 }  # fmt: skip
 _MODULES = ("anomaly_mode", "forward_ad", "functional", "grad_mode", "graph", "profiler", "variable")
 

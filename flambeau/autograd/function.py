@@ -28,7 +28,8 @@ class FunctionCtx:
         self.input_slots: list[int | None] = []
         self._function: type[Function]
         self._output_metas: list[Any] = []
-        self._positions: list[int] = []
+        self._given: list[int] = []  # which arguments are tensors
+        self._positions: list[int] = []  # which of them need a gradient
         self._input_metas: list[Any] = []  # of those arguments
         self._freed = False
         self._unpack: Any = None
@@ -160,6 +161,7 @@ class Function:
         outputs = [output] if single else list(output)
         results: list[Any] = []
         tr = local.trace
+        ctx._given = [i for i, a in enumerate(args) if isinstance(a, Tensor)]
         ctx._positions = [i for i, needs in enumerate(ctx.needs_input_grad) if needs]
         ctx._input_metas = [args[i]._meta for i in ctx._positions]
 

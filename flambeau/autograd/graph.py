@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 from flambeau.autograd import hooks as _hooks
 from flambeau.autograd.hooks import RemovableHandle
-from flambeau.autograd.node import Node
+from flambeau.autograd.node import Node, accumulation
 from flambeau.tensor import Tensor
 from flambeau.trace.blocks import Block
 from flambeau.trace.recorder import local, storage_of
@@ -34,7 +34,7 @@ def get_gradient_edge(tensor: Tensor) -> GradientEdge:
     """The place of a tensor in its history; RuntimeError where it requires no gradient."""
     if not tensor.requires_grad:
         raise RuntimeError("It is not possible to get the gradient edge for a Tensor that does not require gradients")
-    return GradientEdge(tensor.grad_fn or Node("AccumulateGrad"), 0, tensor)
+    return GradientEdge(tensor.grad_fn or accumulation(tensor), 0, tensor)
 
 
 def increment_version(tensor: Tensor | Iterable[Tensor]) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from flambeau.compiler.graph import Value
 from flambeau.exact import value_of
+from flambeau.trace.meta import is_contiguous
 
 
 class Call:
@@ -86,14 +87,17 @@ def _matmul(a: Call) -> str:
     return {(1, 1): "Dot", (1, 2): "Squeeze", (2, 1): "Mv", (2, 2): "Mm"}[left, right] + ("Backward4" if (left, right) == (1, 2) else "Backward0")
 
 
-def _linear(a: Call) -> str:
+def name_of_linear(a: Call) -> str:
+    """The last node of a linear layer."""
     ndim = a.ndim("input")
     if a["bias"] is not None:
-        return "AddmmBackward0" if ndim == 2 else "ViewBackward0"
+        v = a.value("input")
+        return "AddmmBackward0" if ndim == 2 else "ViewBackward0" if is_contiguous(v.shape, v.strides) else "AddBackward0"
     return {1: "SqueezeBackward4", 2: "MmBackward0"}.get(ndim, "UnsafeViewBackward0")
 
 
-def _viewed(a: Call) -> str:
+def viewed_name(a: Call) -> str:
+    """The node of a reshaping that may copy."""
     base = a.value("input").base
     same = a.result.base == (a["input"] if base is None else base)  # else a copy, which is viewed
     return "ViewBackward0" if same or a.result.shape == a.value("input").shape else "UnsafeViewBackward0"
@@ -185,7 +189,7 @@ RULES: dict[str, Rule] = {
     "quantile_values": "SqueezeBackward4", "sum_to_size_op": "SumBackward1", "cdist_values": "CdistBackward0", "sort_values": "SortBackward0",
     "msort": "SortBackward0", "diff": "SubBackward0", "einsum": "ViewBackward0", "tensordot": "ViewBackward0",
     # shapes
-    "reshape": _viewed, "flatten": _viewed, "ravel": _viewed, "unflatten": _viewed, "squeeze": _squeeze, "split": _split,
+    "reshape": viewed_name, "flatten": viewed_name, "ravel": viewed_name, "unflatten": viewed_name, "squeeze": _squeeze, "split": _split,
     "narrow": "SliceBackward0", "slice_step": "SliceBackward0",
     "numpy_T": "PermuteBackward0", "movedim": "PermuteBackward0", "broadcast_tensors": "ExpandBackward0", "contiguous": "CloneBackward0",
     "diag": lambda a: "DiagEmbedBackward0" if a.ndim("input") == 1 else "DiagonalBackward0_copy", "tile": "RepeatBackward0",
@@ -194,7 +198,7 @@ RULES: dict[str, Rule] = {
     "index_put_value": "IndexPutBackward0", "scatter_values": lambda a: f"ScatterBackward{int(not a.is_tensor('src'))}",
     "take_along_dim": "GatherBackward0", "index_by": "IndexBackward0", "index_values": "IndexBackward0",
     # matrices
-    "matmul": _matmul, "linear": _linear, "kron": "UnsafeViewBackward0", "inner": "ViewBackward0", "lu_solve": "LinalgLuSolveBackward0",
+    "matmul": _matmul, "linear": name_of_linear, "kron": "UnsafeViewBackward0", "inner": "ViewBackward0", "lu_solve": "LinalgLuSolveBackward0",
     "lu_unpack_op": "LuUnpackBackward0", "linalg_lu_factor": "LinalgLuFactorExBackward0", "linalg_solve": "LinalgSolveExBackward0",
     "linalg_eigvals": "LinalgEigBackward0", "linalg_eigvalsh": "LinalgEighBackward0", "linalg_svdvals": "LinalgSvdBackward0",
     "linalg_vecdot": "SumBackward1", "logdet": "WhereBackward0",
@@ -207,6 +211,7 @@ RULES: dict[str, Rule] = {
     **{f"conv{t}{d}d": _by_batch(d, "ConvolutionBackward0") for d in (1, 2, 3) for t in ("", "_transpose")},
     "layer_norm": "NativeLayerNormBackward0", "group_norm": "NativeGroupNormBackward0", "batch_norm_train": "NativeBatchNormBackward0",
     "batch_norm": "NativeBatchNormBackward0", "batch_norm_eval": "NativeBatchNormBackward0", "instance_norm": "ViewBackward0", "rms_norm": "MulBackward0",
+    "weight_norm": "WeightNormInterfaceBackward0",
     "local_response_norm": "DivBackward0", "cosine_similarity": "SumBackward1", "normalize": "DivBackward0", "dropout": "MulBackward0",
     "alpha_dropout": "AddBackward0", "scaled_dot_product_attention": _attention, "embedding_renorm": "EmbeddingBackward0", "bilinear": "AddBackward0",
     "avg_pool1d": "SqueezeBackward1", **dict.fromkeys(("max_pool1d", "max_pool1d_values"), "SqueezeBackward1"),
@@ -221,7 +226,8 @@ RULES: dict[str, Rule] = {
     "logsigmoid": "LogSigmoidBackward0", "softsign": "DivBackward0", "tanhshrink": "SubBackward0",
     # losses
     "cross_entropy": _classes, "nll_loss": _classes, "mse_values": "MseLossBackward0", "smooth_l1_values": "SmoothL1LossBackward0",
-    "huber_values": "HuberLossBackward0", "l1_values": _by_reduction("AbsBackward0"), "kl_div": _by_reduction("MulBackward0"),
+    "huber_values": "HuberLossBackward0", "l1_values": _by_reduction("AbsBackward0"),
+    "kl_div": lambda a: _by_reduction("MulBackward0" if a["log_target"] else "SubBackward0")(a),
     "margin_ranking_loss": _by_reduction("ClampMinBackward0"), "triplet": _by_reduction("ClampMinBackward0"),
     "cosine_embedding_loss": _by_reduction("AddBackward0"), "hinge_embedding_loss": _by_reduction("AddBackward0"),
     "gaussian_nll_loss": _by_reduction("MulBackward0"), "poisson_nll_loss": _by_reduction("AddBackward0"),

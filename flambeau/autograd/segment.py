@@ -176,13 +176,14 @@ class Segment:
     """One run of a trace whose gradients can still be asked for."""
 
     __slots__ = (
-        "__weakref__", "behind", "boundaries", "custom", "freed", "hooked", "order", "packed", "params", "saved", "shell", "state", "tape", "unpack",
+        "__weakref__", "behind", "boundaries", "custom", "freed", "gen", "hooked", "order", "packed", "params", "saved", "shell", "state", "tape", "unpack",
         "versions",
     )  # fmt: skip
 
     def __init__(self, tape: Tape) -> None:
         self.tape = tape
         self.order = next(ORDER)
+        self.gen = -1  # of its trace
         self.state: State | None = None  # where its trace ended: names the calls (node.py)
         self.saved: dict[int, Tensor] = {}  # root slot -> a tensor that holds the value
         self.versions: dict[int, int] = {}  # of saved storages that belong to somebody else: they must not change
@@ -238,11 +239,11 @@ class Shell:
     `behind`: the leaves, and slots of further shells. A leaf is kept alive, as it is by PyTorch's nodes.
     """
 
-    __slots__ = ("behind", "calls", "order", "segment", "tape")
+    __slots__ = ("behind", "calls", "gen", "order", "segment", "state", "tape")
 
     def __init__(self, segment: Segment) -> None:
         self.segment = ref(segment)
-        self.order = segment.order
+        self.order, self.gen, self.state = segment.order, segment.gen, segment.state
         self.tape = segment.tape
         self.calls = calls_of(segment)
         self.behind = {**segment.behind, **{slot: _behind(b) for slot, b in segment.boundaries.items() if b.settled}}
@@ -459,7 +460,7 @@ def keep_history(
     assert history is not None
     tape = tape_of(plan, state, boundaries, custom, hooked)
     segment = Segment(tape)
-    segment.state = state
+    segment.state, segment.gen = state, plan.last
     if history.boundaries:
         segment.boundaries = {slot: b for slot, b in boundaries.items() if slot in history.boundaries}
     if history.behind:

@@ -23,7 +23,6 @@ from flambeau.ops.expanded_writes import is_expanded
 from flambeau.ops.expanded_writes import put as expanded_put
 from flambeau.ops.from_data import tensor
 from flambeau.ops.primitive import laid_out
-from flambeau.ops.primitives.view import view_strides
 from flambeau.ops.promotion import convert, fitted
 from flambeau.ops.registry import Number, operation
 from flambeau.ops.remembered import remembered, remembered_with_axis
@@ -37,7 +36,7 @@ from flambeau.trace.meta import Meta, meta
 from flambeau.trace.mutation import assign, into, make_ready
 from flambeau.trace.overlap import refuse_overlaps
 from flambeau.trace.recorder import _TENSOR, Trace, local
-from flambeau.trace.strides import iterator_strides, like_strides
+from flambeau.trace.strides import iterator_strides, like_strides, view_strides
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor

@@ -11,7 +11,6 @@ from flambeau.compiler.graph import contiguous_strides
 from flambeau.devices import META
 from flambeau.ops import primitives as prim
 from flambeau.ops.primitive import laid_out
-from flambeau.ops.primitives.view import view_strides
 from flambeau.ops.promotion import convert, result_type
 from flambeau.ops.registry import Number, Whole, operation
 from flambeau.ops.remembered import remembered, remembered_with_axis
@@ -25,7 +24,7 @@ from flambeau.trace.blank import no_data
 from flambeau.trace.meta import CONJ
 from flambeau.trace.recorder import OffsetNeeded, local
 from flambeau.trace.storage import FAMILIES
-from flambeau.trace.strides import format_strides, has_format, like_strides, suggests_channels_last
+from flambeau.trace.strides import format_strides, has_format, like_strides, suggests_channels_last, view_strides
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor

@@ -177,3 +177,32 @@ def expanded_strides(sizes: Sequence[int], steps: Sequence[int], shape: Sequence
             size, stride = 1, shape[d + 1] * strides[d + 1] if d + 1 < len(shape) else 1
         strides[d] = stride if size == shape[d] else 0
     return tuple(strides)
+
+
+def view_strides(m: Meta, shape: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Strides under which the elements of `m` read as `shape` without a copy, or None (PyTorch's computeStride)."""
+    if m.numel == 0:
+        return m.strides if tuple(m.shape) == tuple(shape) else contiguous_strides(shape)
+    strides = [0] * len(shape)
+    at = len(shape) - 1
+    chunk_stride = m.strides[-1] if m.ndim else 1
+    chunk = 1
+    viewed = 1
+    for d in range(m.ndim - 1, -1, -1):
+        chunk *= m.shape[d]
+        if d == 0 or (m.shape[d - 1] != 1 and m.strides[d - 1] != chunk * chunk_stride):
+            while at >= 0 and (viewed < chunk or shape[at] == 1):
+                strides[at] = viewed * chunk_stride
+                viewed *= shape[at]
+                at -= 1
+            if viewed != chunk:
+                return None
+            if d > 0:
+                chunk_stride = m.strides[d - 1]
+                chunk = viewed = 1
+    if at >= 0:
+        if m.ndim:
+            return None
+        for i in range(at, -1, -1):
+            strides[i] = 1
+    return tuple(strides)

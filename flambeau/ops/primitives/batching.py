@@ -25,6 +25,7 @@ from flambeau.ops.primitive import PRIMITIVES, Primitive, constant, rule_of
 from flambeau.ops.primitives import contract, move, view
 from flambeau.ops.primitives.pointwise import add, bitwise_or, ge, iota, lt, mul, where
 from flambeau.ops.primitives.recurrent import batched
+from flambeau.trace.strides import view_strides
 
 RULES: dict[str, Callable[..., Any]] = {}
 
@@ -244,7 +245,7 @@ def _host_call(c: BatchContext, *inputs: Any) -> Any:
 def _matmul(c: BatchContext, a: Any, b: Any) -> Any:
     if not c.batched[1] and c.ndim(0) == 2:
         merged = (c.size * a._meta.shape[1], a._meta.shape[2])
-        if view.view_strides(a._meta, merged) is not None:  # one product of all samples' rows
+        if view_strides(a._meta, merged) is not None:  # one product of all samples' rows
             return view.reshape(c.apply(view.reshape(a, shape=merged), b, **c.attrs), shape=(c.size, *a._meta.shape[1:-1], b._meta.shape[-1]))
     return c.apply(*c.all(), **c.attrs)
 

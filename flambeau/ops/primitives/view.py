@@ -7,43 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from flambeau.compiler.graph import Value, contiguous_strides, may_repeat
+from flambeau.compiler.graph import Value, may_repeat
 from flambeau.ops.primitive import Primitive, primitive
 from flambeau.trace.meta import CONJ, NEG, Meta
-from flambeau.trace.strides import expanded_strides
+from flambeau.trace.strides import expanded_strides, view_strides
 
 
 def _view(m: Meta, shape: tuple[int, ...], strides: tuple[int, ...], offset: int | None = None) -> list[Value]:
     return [Value(tuple(shape), m.dtype, tuple(strides), m.offset if offset is None else offset, 0)]
-
-
-def view_strides(m: Meta, shape: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Strides under which the elements of `m` read as `shape` without a copy, or None (PyTorch's computeStride)."""
-    if m.numel == 0:
-        return m.strides if tuple(m.shape) == tuple(shape) else contiguous_strides(shape)
-    strides = [0] * len(shape)
-    at = len(shape) - 1
-    chunk_stride = m.strides[-1] if m.ndim else 1
-    chunk = 1
-    viewed = 1
-    for d in range(m.ndim - 1, -1, -1):
-        chunk *= m.shape[d]
-        if d == 0 or (m.shape[d - 1] != 1 and m.strides[d - 1] != chunk * chunk_stride):
-            while at >= 0 and (viewed < chunk or shape[at] == 1):
-                strides[at] = viewed * chunk_stride
-                viewed *= shape[at]
-                at -= 1
-            if viewed != chunk:
-                return None
-            if d > 0:
-                chunk_stride = m.strides[d - 1]
-                chunk = viewed = 1
-    if at >= 0:
-        if m.ndim:
-            return None
-        for i in range(at, -1, -1):
-            strides[i] = 1
-    return tuple(strides)
 
 
 def _reshape_rule(metas: list[Meta], attrs: dict[str, Any]) -> list[Value]:
