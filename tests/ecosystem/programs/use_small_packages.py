@@ -1,4 +1,4 @@
-"""torchmetrics, einops, torchdiffeq, x-transformers, vit-pytorch, torchinfo, captum, pytorch-metric-learning, safetensors: a line or two of each."""
+"""torchmetrics, einops, torchdiffeq, x-transformers, vit-pytorch, torchinfo, torchviz, captum, pytorch-metric-learning, safetensors: a line or two of each."""
 
 import json
 
@@ -12,6 +12,7 @@ from pytorch_metric_learning import losses
 from safetensors.torch import load, save
 from torchdiffeq import odeint
 from torchinfo import summary
+from torchviz import make_dot
 from vit_pytorch import ViT
 from x_transformers import Decoder, TransformerWrapper
 
@@ -32,6 +33,8 @@ net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linea
 found["captum"] = IntegratedGradients(net).attribute(torch.ones(1, 3), target=1).flatten().tolist()
 found["metric learning"] = losses.TripletMarginLoss()(torch.randn(8, 4), torch.randint(0, 3, (8,))).item()
 found["safetensors"] = load(save({"a": torch.arange(3.0)}))["a"].tolist()
+dot = make_dot(net(torch.ones(1, 3)), params=dict(net.named_parameters())).source
+found["torchviz"] = [dot.count(part) for part in ("label=AddmmBackward0]", "label=TBackward0]", "label=AccumulateGrad]", " -> ", "net.0.weight", "0.weight")]
 print(json.dumps(found))
 ids, picture = torch.randint(0, 20, (1, 8)), torch.randn(1, 3, 16, 16)
 
