@@ -11,6 +11,7 @@ calls (slices) is added as if it had not, and what is put together otherwise (pr
 from __future__ import annotations
 
 from bisect import bisect_right, insort
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from flambeau.compiler.graph import Node, Value
@@ -52,13 +53,15 @@ def _start(piece: Piece) -> int:
 class Gradients:
     """The gradients that are known so far, by slot. `pop` and `settle` give their sums.
 
-    `index`: of the nodes (differentiate.py); its `calls` are the first slots of the calls that they belong to, in order.
+    `index`: of the nodes (differentiate.py); its `calls` are the first slots of the calls that they belong to, in order. `same`: slots that are one value with
+    an earlier slot, which gets their gradients.
     """
 
-    def __init__(self, known: dict[int, Tensor], index: Index, value: Any) -> None:
+    def __init__(self, known: dict[int, Tensor], index: Index, value: Any, same: Mapping[int, int]) -> None:
         self.known = known
         self.value = value
         self.index = index
+        self.same = same
         self.calls = index.calls
         self.call = len(self.calls)
         self.layers: dict[int, list[Layer]] = {}
@@ -79,6 +82,7 @@ class Gradients:
 
     def add(self, slot: int, gradient: Tensor) -> None:
         """A gradient of the whole value."""
+        slot = self.same.get(slot, slot)
         if slot in self.layers:
             self._settle_slices(slot)
         before = self.known.get(slot)
@@ -88,7 +92,7 @@ class Gradients:
         """The gradient of a slice or a selected index, if its place is known now."""
         if len(node.inputs) != 1 or node.op not in ("slice", "select"):
             return False
-        slot, attrs = node.inputs[0], dict(node.attrs)
+        slot, attrs = self.same.get(node.inputs[0], node.inputs[0]), dict(node.attrs)
         dim = attrs["dim"]
         if node.op == "select":
             start, length, gradient = attrs["index"], 1, gradient.unsqueeze(dim)
@@ -115,7 +119,7 @@ class Gradients:
 
     def add_product(self, slot: int, a: Tensor, gradient: Tensor) -> None:
         """The gradient a^T @ gradient."""
-        self.factors.setdefault(slot, []).append((a, gradient))
+        self.factors.setdefault(self.same.get(slot, slot), []).append((a, gradient))
 
     def pop(self, slot: int) -> Tensor | None:
         """The sum of a slot's gradients, or None if it has none."""

@@ -62,6 +62,7 @@ class Region:
     `saving`: see given_up.py; `used` collects the nodes that a pass gives up, `slots_used` the values that rules have asked for. `writes`: see
     `overwritten`. `replaced`: see `replaced_values`. `indices`: run-time numbers. `calls`: the first slots of the calls.
     `index`: of the nodes, where passes share one.
+    `same`: boundaries that are one value with an earlier one (see `Engine._same`).
     In a dry run, which only collects, a use of what has been written over is no error.
     """
 
@@ -69,7 +70,7 @@ class Region:
         self, fragment: Fragment, nodes: Sequence[Node], needs: Callable[[int], bool], value: Callable[[int], Value],
         forward: Callable[[int], Tensor], boundaries: set[int], freed: set[int], writes: dict[int, Write], replaced: dict[int, int],
         indices: Container[int], calls: Sequence[int] = (), dry: bool = False, index: Index | None = None,
-        saving: Mapping[int, bool] | None = None,
+        saving: Mapping[int, bool] | None = None, same: Mapping[int, int] | None = None,
     ) -> None:  # fmt: skip
         self.fragment = fragment
         self.nodes = nodes
@@ -85,6 +86,7 @@ class Region:
         self.index = index if index is not None else Index(nodes, calls)
         self.dry = dry
         self.saving = saving if saving is not None else {}
+        self.same = same if same is not None else {}
         self.used: set[int] = set()
         self.slots_used: set[int] = set()
 
@@ -251,7 +253,7 @@ def differentiate(region: Region, grads: dict[int, Tensor], stop: int) -> None:
     boundaries = region.boundaries
     replaced = region.replaced
     zero: set[int] = set()  # whose gradient is zero, if nothing else is added to it
-    gradients = Gradients(grads, region.index, region.value)
+    gradients = Gradients(grads, region.index, region.value, region.same)
     ahead = _Ahead(region.index.producer, stop)
     ahead.reach(grads)
     for node in ahead:

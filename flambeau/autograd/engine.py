@@ -343,10 +343,11 @@ class Engine:
             extra = list(segment.params)
         start = None if self.ways is None else self.ways.start(tr if segment is None else segment)
         own = self.given_up.setdefault(segment, set())
+        same = _same(tr if segment is None else segment)
         key = (
             BACKWARD if segment is None else SEGMENT, None if segment is None else segment.tape, stop, tuple(order),
             tuple(slots), entered_slots, self.retain, self.create, tuple(map(type, extra)), self.batched, segment is not None and bool(segment.packed),
-            bool(own), start,
+            bool(own), tuple(same.items()), start,
         )  # fmt: skip
         state = tr.state.children.get(key)
         if state is None or (segment is not None and not (segment.freed - own).isdisjoint(state.info.used)):
@@ -437,6 +438,7 @@ class Engine:
                 set(segment.boundaries) | set(segment.custom), segment.freed - self.given_up.get(segment, set()), tape.writes, tape.replaced,
                 tape.parameters, tape.calls, index=tape.index, saving=tape.saving,
             )  # fmt: skip
+        region.same = dict(key[-2])
         start = key[-1]
         if start is not None:
             reached = spread(start, region.nodes, region.replaced) if tape is None else tape_spread(start, tape)
@@ -479,6 +481,19 @@ class Engine:
 
 
 _order = attrgetter("order")
+
+
+def _same(owner: Any) -> dict[int, int]:
+    """Boundaries that lead to the value of an earlier one: a tensor, and what its own segment keeps of it, come into a trace as two. Gradients are added to one
+    of them in the order in which they come, as they are where all is one trace."""
+    found: dict[int, int] = {}
+    first: dict[tuple[Any, int], int] = {}
+    for slot, boundary in owner.boundaries.items():
+        if boundary.settled and boundary.history is not None:
+            known = first.setdefault(boundary.history, slot)
+            if known != slot:
+                found[slot] = known
+    return found
 
 
 def _key_of_segment(whole: Tape, kept: Any, rest: Any, sizes: tuple[int, ...]) -> Any:
