@@ -19,7 +19,7 @@ from flambeau.autograd.contents import exchanged, part, replaced, within
 from flambeau.autograd.differentiate import Region, differentiate
 from flambeau.autograd.hooks import Pass, current, keep, pack_saved, saved, unpacked
 from flambeau.autograd.kept_segment import KeptSegment
-from flambeau.autograd.segment import Segment, SegmentForward, Tape, TapeAt, known_tape, trace_region
+from flambeau.autograd.segment import Segment, SegmentForward, Tape, TapeAt, TraceForward, known_tape, trace_region
 from flambeau.autograd.ways import Ways, spread, tape_spread
 from flambeau.compiler.graph import contiguous_strides
 from flambeau.devices import CPU
@@ -421,8 +421,11 @@ class Engine:
         forward: Any = None
         boundaries = tr.boundaries if segment is None else segment.boundaries
         if segment is None or tape is None:
-            region = trace_region(tr, fragment, tr.state.path())
+            path = tr.state.path()
+            region = trace_region(tr, fragment, path)
             region.freed -= self.given_up.get(None, set())
+            if self.create:
+                region.forward = TraceForward(region, fragment, path)
         else:
             keys = [*segment.saved, *segment.boundaries]
             known = dict(zip(keys, placeholders[len(order) :], strict=True))

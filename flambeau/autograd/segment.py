@@ -562,19 +562,51 @@ class SegmentForward:
         if slot in tape.parameters:
             raise AssertionError("parameters are entered")
         node = tape.producer[slot]
-        # How a tensor lies in its storage: the primitive alone does not say.
-        if node.op == "alias" or (node.op == "bitcast" and "dtype" not in dict(node.attrs)):
-            v = tape.values[slot]
-            attrs = {"multipliers": tuple([m for _, m in v.dynamic]), "offset": v.offset, "shape": v.shape, "strides": v.strides}
-            memory = self(node.inputs[0])
-            if node.op == "bitcast":
-                from flambeau.ops import primitives as prim
-
-                memory = prim.flat_in(memory, v.dtype)
-            sources = [memory, *[self(p) for p, _ in v.dynamic]]
-            return self.fragment.record(PRIMITIVES["as_strided"], sources, attrs)  # type: ignore[no-any-return]
-        results = self.fragment.record(PRIMITIVES[node.op], [self(i) for i in node.inputs], dict(node.attrs))
-        outputs = results if isinstance(results, tuple) else (results,)
+        outputs = _record_again(self.fragment, node, tape.values[slot], self)
         for o, r in zip(node.outputs, outputs, strict=True):
             self.known.setdefault(o, r)
         return outputs[node.outputs.index(slot)]
+
+
+def _record_again(fragment: Fragment, node: Node, v: Value, forward: Callable[[int], Tensor]) -> tuple[Tensor, ...]:
+    """The results of a node, one of which is `v`, in a fragment."""
+    # How a tensor lies in its storage: the primitive alone does not say.
+    if node.op == "alias" or (node.op == "bitcast" and "dtype" not in dict(node.attrs)):
+        attrs = {"multipliers": tuple([m for _, m in v.dynamic]), "offset": v.offset, "shape": v.shape, "strides": v.strides}
+        memory = forward(node.inputs[0])
+        if node.op == "bitcast":
+            from flambeau.ops import primitives as prim
+
+            memory = prim.flat_in(memory, v.dtype)
+        sources = [memory, *[forward(p) for p, _ in v.dynamic]]
+        return (fragment.record(PRIMITIVES["as_strided"], sources, attrs),)
+    results = fragment.record(PRIMITIVES[node.op], [forward(i) for i in node.inputs], dict(node.attrs))
+    return results if isinstance(results, tuple) else (results,)
+
+
+class TraceForward:
+    """Forward values of the current trace where gradients of gradients will be asked for: views that a call has made for itself are made again.
+
+    So they are where the call is in an earlier segment. What comes to such a view then is added to the gradient of what it is a view of, one after the other.
+    """
+
+    def __init__(self, region: Region, fragment: Fragment, path: Sequence[State]) -> None:
+        self.region = region
+        self.fragment = fragment
+        self.own: set[int] = set()  # the slots that calls have for themselves
+        for state in path:
+            if type(state.edge) is tuple and state.edge and hasattr(state.edge[0], "kinds"):
+                self.own.update(o for n in state.nodes for o in n.outputs)
+                self.own.difference_update((state.slot,) if state.plain else [out.slot for out in state.outs])
+        self.known: dict[int, Tensor] = {}
+
+    def __call__(self, slot: int) -> Tensor:
+        region = self.region
+        if slot not in self.own or region.value(slot).base is None or not region.needs(slot):
+            return self.fragment.at(slot)
+        found = self.known.get(slot)
+        if found is None:
+            node = region.index.producer[slot]
+            self.known.update(zip(node.outputs, _record_again(self.fragment, node, region.value(slot), self), strict=True))
+            found = self.known[slot]
+        return found

@@ -221,6 +221,37 @@ def test_random_programs_in_every_tier(steps: list[tuple[int, int]], rows: int) 
         same(program)
 
 
+SECOND: list[Callable[[Any, Any, Any], Any]] = [
+    lambda a, b, w: a.exp(), lambda a, b, w: a.tanh(), lambda a, b, w: a.sigmoid() * 0.5, lambda a, b, w: a * b, lambda a, b, w: a + b, lambda a, b, w: w @ a,
+    lambda a, b, w: torch.cat([a[1:], b[:1]]), lambda a, b, w: a / (b * b + 1), lambda a, b, w: a.view(-1, 1).mul(w).sum(0), lambda a, b, w: a.softmax(0),
+]  # fmt: skip
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, len(SECOND) - 1), st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=7),
+    st.lists(st.integers(0, 9), max_size=2), st.integers(2, 9),
+)  # fmt: skip
+def test_second_gradients_in_every_tier(steps: list[tuple[int, int, int]], again: list[int], n: int) -> None:
+    """A value comes into a trace of gradients as the tensor itself and as what its segment keeps: each term of its gradient is added alone, in one order."""
+
+    def program() -> Any:
+        x, w = leaf(n), (torch.randn(n, n) * 0.3).requires_grad_()
+        made = [x]
+        for number, i, k in steps:
+            made.append(SECOND[number](made[i % len(made)], made[k % len(made)], w))
+        y = sum(t.sum() for t in made[1:])
+        gradients = [g for g in torch.autograd.grad(y, [x, w], create_graph=True, allow_unused=True) if g is not None]
+        z = y * 0.5 + sum((g * g).sum() + g.sin().sum() for g in gradients)
+        for i in again:
+            z = z + (made[i % len(made)] * gradients[0].sum()).sum()
+        z.backward()
+        return z, x.grad, torch.zeros(1) if w.grad is None else w.grad
+
+    for _ in range(2):
+        same(program)
+
+
 def test_a_path_that_comes_back_is_recorded_as_a_whole() -> None:
     tiers.MODE[0] = tiers.MIXED
     net = torch.nn.Sequential(torch.nn.Linear(11, 13), torch.nn.Tanh(), torch.nn.Linear(13, 3))
