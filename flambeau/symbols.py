@@ -9,6 +9,7 @@ give without symbols, before it is used (trace/classes.py).
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial, reduce
 from operator import index
@@ -655,6 +656,12 @@ def reaches(e: Any, number: int) -> bool:
     return False
 
 
+class Text(str):
+    """What stands in the text of a function as it is."""
+
+    __slots__ = ()
+
+
 class Code:
     """Writes the Python function that computes expressions from `s`, the tuple of sizes."""
 
@@ -662,6 +669,7 @@ class Code:
         self.lines: list[str] = []
         self.names: dict[int, str] = {}
         self.held: list[Expr] = []  # so that no other gets the number of one of them
+        self.scope: dict[str, Any] = {}  # what the lines name
 
     def name(self, e: Any) -> str:
         """The text that stands for an expression (or a number), once the lines have run."""
@@ -703,8 +711,18 @@ class Code:
             wrong = {"==": ("!=", "=="), "<": (">=", "<"), "<=": (">", "<=")}[op][not answer]
             self.lines.append(f"if {left} {wrong} {right}: return None")
 
+    def array(self, xs: Sequence[Any]) -> Text:
+        """The name of an array of these ints: one that is there is copied, and what depends on sizes is put into it."""
+        changing = [(i, self.name(x.expr)) for i, x in enumerate(xs) if x.__class__ is Sym]
+        name = f"a{len(self.scope)}"
+        self.scope[f"{name}_"] = array("q", [0 if x.__class__ is Sym else x for x in xs])
+        self.lines += [f"{name} = {name}_[:]", *[f"{name}[{i}] = {text}" for i, text in changing]]
+        return Text(name)
+
     def structure(self, x: Any) -> str:
         """The text of nested tuples and lists of numbers and symbols."""
+        if x.__class__ is Text:
+            return str(x)
         if x.__class__ is Sym or x.__class__ is SymFloat:
             return self.name(x.expr)
         if isinstance(x, tuple):
@@ -716,5 +734,6 @@ class Code:
     def function(self, result: str, **scope: Any) -> Callable[[tuple[int, ...]], Any]:
         """The function of the sizes that runs the lines and returns `result`; `scope`: what the lines call."""
         body = "\n".join([f"    {line}" for line in [*self.lines, f"return {result}"]])
+        scope |= self.scope
         exec(compile(f"def sizes(s):\n{body}", "<sizes>", "exec"), scope)
         return scope["sizes"]  # type: ignore[no-any-return]

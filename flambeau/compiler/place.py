@@ -8,7 +8,7 @@ after the same phase. Offsets are in bytes from the arena's start, in multiples 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -138,43 +138,60 @@ def _reuse_in_place(
             del start[to], end[to], size[to]
 
 
+# What happens phase by phase: the blocks that nothing needs any more, and those that begin to live.
+Turns = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
+
+
+def turns_of(lives: Sequence[tuple[int, int]]) -> Turns:
+    """The turns of blocks with these lives (first phase, last phase). They are the same whatever the blocks' bytes are."""
+    deaths = sorted(range(len(lives)), key=lambda i: lives[i][1])
+    born: dict[int, list[int]] = {}
+    for i, (phase, _) in enumerate(lives):
+        born.setdefault(phase, []).append(i)
+    turns = []
+    gone = 0
+    for phase in sorted(born):
+        start = gone
+        while gone < len(deaths) and lives[deaths[gone]][1] < phase:
+            gone += 1
+        turns.append((tuple(deaths[start:gone]), tuple(born[phase])))
+    return tuple(turns)
+
+
 def assign_offsets(lives: list[tuple[int, int, int]]) -> tuple[list[int], int]:
-    """Byte offsets for blocks with lives (first phase, last phase, bytes), and the arena's size.
+    """Byte offsets for blocks with lives (first phase, last phase, bytes), and the arena's size."""
+    return offsets_of(turns_of([life[:2] for life in lives]), [nbytes for _, _, nbytes in lives])
+
+
+def offsets_of(turns: Turns, nbytes: list[int]) -> tuple[list[int], int]:
+    """Byte offsets for blocks of these bytes, and the arena's size.
 
     Best fit in order of birth: a block takes the smallest gap that holds it, else it extends the arena.
     """
-    offsets = [0] * len(lives)
-    births = sorted(range(len(lives)), key=lambda i: (lives[i][0], -lives[i][2]))
-    deaths = sorted(range(len(lives)), key=lambda i: lives[i][1])
+    padded = [-(-n // ALIGNMENT) * ALIGNMENT for n in nbytes]
+    offsets = [0] * len(nbytes)
     gaps: list[tuple[int, int]] = []  # (offset, bytes), sorted by offset
     top = 0
-    gone = 0
-    for i in births:
-        phase, _, nbytes = lives[i]
-        while gone < len(deaths) and lives[deaths[gone]][1] < phase:
-            dead = deaths[gone]
-            gone += 1
-            _release(gaps, offsets[dead], _padded(lives[dead][2]))
-        need = _padded(nbytes)
-        if need == 0:
-            continue
-        best = min(((length, at) for at, length in gaps if length >= need), default=None)
-        if best is not None:
-            length, at = best
-            gaps.remove((at, length))
-            if length > need:
-                insort(gaps, (at + need, length - need))
-        else:
-            at = top
-            if gaps and sum(gaps[-1]) == top:  # extend the gap at the end
-                at, _ = gaps.pop()
-            top = at + need
-        offsets[i] = at
+    for gone, born in turns:
+        for i in gone:
+            _release(gaps, offsets[i], padded[i])
+        for i in born if len(born) == 1 else sorted(born, key=lambda i: -nbytes[i]):
+            need = padded[i]
+            if need == 0:
+                continue
+            best = min([(length, at) for at, length in gaps if length >= need], default=None) if gaps else None
+            if best is not None:
+                length, at = best
+                gaps.remove((at, length))
+                if length > need:
+                    insort(gaps, (at + need, length - need))
+            else:
+                at = top
+                if gaps and sum(gaps[-1]) == top:  # extend the gap at the end
+                    at, _ = gaps.pop()
+                top = at + need
+            offsets[i] = at
     return offsets, top
-
-
-def _padded(nbytes: int) -> int:
-    return -(-nbytes // ALIGNMENT) * ALIGNMENT
 
 
 def _release(gaps: list[tuple[int, int]], offset: int, length: int) -> None:

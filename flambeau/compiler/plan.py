@@ -178,8 +178,9 @@ def time_steps(plan: Plan, inputs: Sequence[Buffer], parameters: Sequence[Number
 class Layout(NamedTuple):
     """A native program before its tables are made: what runner.Program takes, and (word, io slot whose own address it is)."""
 
-    words: list[int]
-    relocations: list[Relocation]
+    words: Sequence[int]
+    plain: Sequence[int]  # relocations, see runner.Relocations
+    dynamic: Sequence[int]
     phases: list[list[Task]]
     from_io: list[tuple[int, int]]
     small: int  # 1: it is, see runner.Program
@@ -237,9 +238,10 @@ class Assembly:
         return self._program(self.layout(indices))
 
     def _program(self, layout: Layout) -> Program:
-        from flambeau.runtime.runner import Program
+        from flambeau.runtime.runner import Program, Relocations
 
-        program = Program(layout.words, layout.relocations, layout.phases, self.io_words, self.format, bool(layout.small), layout.functions)
+        relocations = Relocations(layout.plain, layout.dynamic)
+        program = Program(layout.words, relocations, layout.phases, self.io_words, self.format, bool(layout.small), layout.functions)
         io = ctypes.addressof(program.io)
         for at, slot in layout.from_io:
             program.words[at] = io + 8 * slot
@@ -248,7 +250,7 @@ class Assembly:
     def layout(self, indices: list[int]) -> Layout:
         """What the native program of some steps is made from."""
         from flambeau.runtime import jit, twice
-        from flambeau.runtime.runner import Relocation, Task
+        from flambeau.runtime.runner import Relocation, Task, flat
 
         plan, costs = self.plan, self.plan.interface.target.costs
         kernels: list[Kernel] = [k for k in [plan.steps[i] for i in indices] if isinstance(k, Kernel)]
@@ -303,7 +305,7 @@ class Assembly:
             phases[-1].append(Task(address, first, kernel.units, kernel.grain, kernel.min_units_per_thread, _nanoseconds(kernel, costs)))
         traffic, operations = sum([k.bytes for k in kernels]), sum([k.operations for k in kernels])
         small = at_most(traffic, SMALL_BYTES) * at_most(operations, SMALL_OPERATIONS)
-        return Layout(words, relocations, phases, from_io, small, functions)
+        return Layout(words, *flat(relocations), phases, from_io, small, functions)
 
     def numbers(self) -> Numbers:
         """What of the plan depends on sizes."""

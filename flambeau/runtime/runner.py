@@ -13,6 +13,7 @@ import threading
 import weakref
 from array import array
 from collections.abc import Callable, Sequence
+from functools import cache
 from itertools import starmap
 from typing import Any, Final, NamedTuple
 
@@ -56,6 +57,24 @@ class Relocation(NamedTuple):
     dynamic: tuple[tuple[int, int], ...] = ()
 
 
+class Relocations(NamedTuple):
+    """All relocations of a program as native code has them: (word, slot, offset) one after the other, and (word, parameter, multiplier)."""
+
+    plain: Sequence[int]
+    dynamic: Sequence[int]
+
+
+def flat(relocations: Sequence[Relocation]) -> Relocations:
+    """Relocations one after the other."""
+    plain = [x for word, slot, offset, _ in relocations for x in (word, slot, offset)]
+    return Relocations(plain, [x for word, _, _, pairs in relocations for pair in pairs for x in (word, *pair)])
+
+
+def _own(numbers: Sequence[int]) -> array[int]:
+    """The numbers as an array, which is the program's from then on."""
+    return numbers if numbers.__class__ is array else array("q", numbers)
+
+
 class Program:
     """A native program. `run(io_values)` gives 0, or 1 + the number of the task (over all phases) that failed.
 
@@ -70,15 +89,15 @@ class Program:
 
     May be called from any thread: runs of one program wait for each other. `words` and `io`, the block that the io
     words are copied to, stay where they are as long as the program: a word may be the address of an io word.
+    Words and relocations that are arrays already become the program's own.
     """
 
     def __init__(
-        self, words: Sequence[int], relocations: Sequence[Relocation], phases: Sequence[Sequence[Task]], io_size: int,
+        self, words: Sequence[int], relocations: Sequence[Relocation] | Relocations, phases: Sequence[Sequence[Task]], io_size: int,
         format: str | None = None, small: bool = False, functions: Sequence[int] = (),
     ) -> None:  # fmt: skip
-        self.words = array("q", words)
-        plain = array("q", [x for word, slot, offset, _ in relocations for x in (word, slot, offset)])
-        dynamic = array("q", [x for word, _, _, pairs in relocations for pair in pairs for x in (word, *pair)])
+        self.words = _own(words)
+        plain, dynamic = map(_own, relocations if relocations.__class__ is Relocations else flat(relocations))  # type: ignore[arg-type]
         first_word = _address(self.words)
         rows: list[int] = []  # of the tables of the tasks, of the phases, and of where lanes begin
         table: list[int] = []
@@ -87,8 +106,16 @@ class Program:
         self._parallel_phases = 0
         available = threads.count()
         for phase in phases:
-            lanes, cuts = _cut(phase, available)
             first, start = len(rows) // 5, 0
+            if len(phase) == 1:  # most are one kernel, and most of these have work for one thread only: the same as below, at a third of its time
+                ((address, word, units, grain, least, _),) = phase
+                if available == 1 or units < 2 * least or units < 2:
+                    size = (max(1, -(-units // grain)) * grain) if grain > 1 else max(1, units)
+                    rows += (address, first_word + 8 * word, units, size, 0)
+                    table += (first, 1, 1, 1, len(bounds))
+                    bounds += (0, 1)
+                    continue
+            lanes, cuts = _cut(phase, available)
             for task, (size, chunks) in zip(phase, cuts, strict=True):
                 rows += (task[0], first_word + 8 * task[1], task[2], size, start)
                 start += chunks
@@ -115,10 +142,11 @@ class Program:
         _programs.add(self)
 
     def _make_run(self, format: str, keep_gil: bool) -> Callable[..., int]:
-        given, needed = struct.calcsize(format), 8 * self._head[-1]
+        size, pack = _packing("=qq" + format[1:])
+        given, needed = size - 16, 8 * self._head[-1]
         if given != needed:
             raise ValueError(f"the io format {format!r} makes {given} bytes, the io block has {needed}")
-        pack, native, lock = struct.Struct("=qq" + format[1:]).pack, threads.native_function(keep_gil), self._lock
+        native, lock = threads.native_function(keep_gil), self._lock
         team, lanes, parallel_phases = threads.team, self.lanes, self._parallel_phases
         self.address = head = _address(self._head)
 
@@ -150,6 +178,13 @@ class Program:
         chosen = run_small if keep_gil else run_alone if lanes == 1 else run
         chosen.tables = self._head, self._held, self.words, self.io  # type: ignore[attr-defined]  # live as long as `run`
         return chosen
+
+
+@cache
+def _packing(format: str) -> tuple[int, Callable[..., bytes]]:
+    """How many bytes a format makes, and what makes them."""
+    made = struct.Struct(format)
+    return made.size, made.pack
 
 
 def _has_gil() -> bool:

@@ -2,7 +2,7 @@
 
 The passes of the compiler run over a model's graph (classes.py) as over any other; what they decide by sizes is guarded. Of the plan that comes out, the
 argument words, units and buffers' sizes are compiled to one Python function of the sizes. For new sizes it gives the numbers, and a `run` is made
-from them: no pass runs. Where blocks lie in the arena is found anew for each sizes (place.assign_offsets): no order among them is asked for.
+from them: no pass runs. Where blocks lie in the arena is found anew for each sizes (place.offsets_of): no order among them is asked for.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from ctypes import addressof
 from typing import TYPE_CHECKING, Any, Final
 
 from flambeau.compiler.graph import Graph
-from flambeau.compiler.place import assign_offsets
+from flambeau.compiler.place import offsets_of, turns_of
 from flambeau.compiler.plan import Assembly, Layout, Numbers
 from flambeau.devices import CPU
 from flambeau.runtime import threads
@@ -62,18 +62,18 @@ class PlanVariant:
         later = [g for g in guards if reaches(g[1], len(sizes)) or reaches(g[2], len(sizes))]
         code.check([g for g in guards if g not in later] if later else guards)
         if placement.lives:
-            code.lines.append(f"offsets, top = place({code.structure(list(placement.lives))})")
+            code.lines.append(f"offsets, top = place(turns, {code.structure([nbytes for _, _, nbytes in placement.lives])})")
             code.lines.append("s = (*s, *offsets, top)")
         code.check(later)
         layouts: list[Any] = [
-            None if x is None else (list(x.words), [tuple(r) for r in x.relocations], [[tuple(t) for t in p] for p in x.phases], *x[3:]) for x in found.layouts
+            None if x is None else (*[code.array(a) for a in x[:3]], [[tuple(t) for t in p] for p in x.phases], *x[4:]) for x in found.layouts
         ]
         result = code.structure((layouts, found.fresh, found.arena_bytes))
-        self.numbers: Callable[[tuple[int, ...]], Any] = code.function(result, place=assign_offsets)
+        self.numbers: Callable[[tuple[int, ...]], Any] = code.function(result, place=offsets_of, turns=turns_of([life[:2] for life in placement.lives]))
 
 
 def numbers_of(found: Any) -> Numbers:
-    """A plan's numbers as the assembly takes them: relocations and tasks are plain tuples."""
+    """A plan's numbers as the assembly takes them: tasks are plain tuples."""
     layouts, fresh, arena_bytes = found
     return Numbers([None if x is None else Layout(*x) for x in layouts], fresh, arena_bytes)
 

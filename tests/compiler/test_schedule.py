@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from typing import Any
 
@@ -15,7 +16,7 @@ from flambeau.compiler import graph as g
 from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Kernel, Scratch
 from flambeau.compiler.kernels.host_step import HostCall
-from flambeau.compiler.place import ALIGNMENT, Placement, assign_offsets, place
+from flambeau.compiler.place import ALIGNMENT, Placement, assign_offsets, offsets_of, place, turns_of
 from flambeau.compiler.schedule import Schedule, Step, schedule
 from tests.graphs import FLOAT32, INT64, GraphBuilder
 from tests.reference import Interpreter, physical, run
@@ -433,6 +434,21 @@ def test_offsets_of_meeting_lives_do_not_overlap(blocks: list[tuple[int, int, in
         for b, other in zip(lives[:i], offsets[:i], strict=True):
             if a[0] <= b[1] and b[0] <= a[1] and a[2] and b[2]:
                 assert at + a[2] <= other or other + b[2] <= at
+
+
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 8), st.integers(0, 1000), st.integers(0, 1000)), max_size=40))
+def test_turns_of_lives_serve_all_sizes(blocks: list[tuple[int, int, int, int]]) -> None:
+    turns = turns_of([(first, first + more) for first, more, _, _ in blocks])
+    for sizes in ([n for _, _, n, _ in blocks], [n for _, _, _, n in blocks]):
+        offsets, top = offsets_of(turns, sizes)
+        assert (offsets, top) == assign_offsets([(first, first + more, n) for (first, more, _, _), n in zip(blocks, sizes, strict=True)])
+        used: dict[int, list[tuple[int, int]]] = {}
+        for (first, more, _, _), n, at in zip(blocks, sizes, offsets, strict=True):
+            for phase in range(first, first + more + 1):
+                used.setdefault(phase, []).append((at, at + n))
+        for spans in used.values():
+            spans = sorted(s for s in spans if s[0] < s[1])
+            assert all(a[1] <= b[0] for a, b in itertools.pairwise(spans)) and all(end <= top for _, end in spans)
 
 
 # -- Random programs --------------------------------------------------------------------------------------------------

@@ -132,3 +132,17 @@ def test_nothing_is_noted_after_the_end() -> None:
     n = rec.size(0)
     rec.close()
     assert n == 5 and n < 7 and type(n + 1) is int and not rec.guards
+
+
+@given(st.lists(st.one_of(st.integers(-(2**40), 2**40), st.sampled_from(["n", "m", "n*m+1", "n//3"])), max_size=12), st.integers(2, 99), st.integers(2, 99))
+def test_arrays_are_copied_and_what_depends_on_sizes_is_put_in(entries: list[Any], n: int, m: int) -> None:
+    rec = Recording((7, 5))
+    x, y = rec.size(0), rec.size(1)
+    symbols = {"n": (x, n), "m": (y, m), "n*m+1": (x * y + 1, n * m + 1), "n//3": (x // 3, n // 3)}
+    code = Code()
+    function = code.function(code.structure((code.array([symbols[e][0] if e in symbols else e for e in entries]), [x])))
+    first, _ = function((n, m))
+    second, sizes = function((n, m))
+    assert first.tolist() == second.tolist() == [symbols[e][1] if e in symbols else e for e in entries] and sizes == [n]
+    first.extend([1])
+    assert len(second) == len(entries) and function((n, m))[0].tolist() == second.tolist()

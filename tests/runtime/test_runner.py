@@ -8,13 +8,16 @@ import os
 import struct
 import sys
 import time
+from array import array
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from flambeau.runtime import native, runner, threads
-from flambeau.runtime.runner import Program, Relocation, Task
+from flambeau.runtime.runner import Program, Relocation, Task, flat
 from flambeau.statistics import counters
 from tests import processes
 from tests.runtime import kernels
@@ -40,6 +43,32 @@ def test_addresses_and_dynamic_offsets_are_put_into_the_words() -> None:
     assert program.run((0, kernels.address(data), 1)) == 0  # starts from the constants again
     expected[9:12] += 6
     np.testing.assert_array_equal(data, expected)
+
+
+def test_relocations_may_come_as_arrays() -> None:
+    data = np.zeros(100, np.int64)
+    relocations = flat([Relocation(0, 1, 80, ((0, 8), (2, -8))), Relocation(1, 2, 5)])
+    arrays = runner.Relocations(array("q", relocations.plain), array("q", relocations.dynamic))
+    program = Program(array("q", [0, 0]), arrays, [[Task(kernels.add_constant(), 0, 3)]], 3, "qQq")
+    assert program.run((7, kernels.address(data), 2)) == 0
+    assert np.flatnonzero(data).tolist() == [15, 16, 17] and data.sum() == 3 * 7
+
+
+@given(st.integers(1, 4), st.lists(st.tuples(st.integers(0, 300), st.integers(0, 9), st.integers(0, 200)), min_size=1, max_size=6))
+def test_phases_of_one_task_have_the_tables_of_any_phase(count: int, tasks: list[tuple[int, int, int]]) -> None:
+    threads.set_num_threads(count)
+    phases = [[Task(0, 0, units, grain, least)] for units, grain, least in tasks]
+    program = Program([0], [], phases, 0)
+    _, _, tables, rows, begins = program._held
+    at = 0
+    for number, phase in enumerate(phases):
+        lanes, ((size, chunks),) = runner._cut(phase, threads.count())
+        assert rows[5 * number + 2 : 5 * number + 5].tolist() == [phase[0].units, size, 0]
+        assert tables[5 * number : 5 * number + 4].tolist() == [number, 1, lanes, chunks]
+        assert tables[5 * number + 4] == runner._address(begins) + 8 * at
+        bounds = runner._bounds(phase, [chunks], lanes)
+        assert begins[at : at + len(bounds)].tolist() == bounds
+        at += len(bounds)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 8])
