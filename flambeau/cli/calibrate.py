@@ -102,14 +102,12 @@ def _sweeps(nbytes: int, chain: int, key: str = "calibrate") -> float:
         c = Code(["x", "count"], Target.host())
         x, count = c.array("x", "float"), c.word("count")
 
-        def some(i: Any) -> None:
+        with c.for_(c.named("i64", "%begin"), c.named("i64", "%end")), c.for_(0, count, _SIDE * lanes) as i:
             values = [x.load(i + lanes * v, lanes) for v in range(_SIDE)]
             for _ in range(chain):
                 values = [value + 1.0 for value in values]
             for v, value in enumerate(values):
                 x.store(i + lanes * v, value)
-
-        c.for_(c.named("i64", "%begin"), c.named("i64", "%end"), lambda sweep: c.for_(0, count, some, _SIDE * lanes))
         return c.kernel(jit.symbol(key))
 
     key = f"{key}:{lanes}:{chain}"

@@ -66,11 +66,14 @@ def compiled(
             scalar.store(b, output, body(b, values, width), target, width, mask)
 
         if width == 1:
-            b.loop(0, "%end", 1, lambda i: step(i, None))
+            with b.for_(0, "%end") as j:
+                step(j, None)
             return
         whole = b.op(f"and i64 %end, {-width}")
-        b.loop(0, whole, width, lambda i: step(i, None))
-        b.loop(whole, "%end", width, lambda i: step(i, b.tail_mask(b.sub("%end", i), width)))
+        with b.for_(0, whole, width) as i:
+            step(i, None)
+        with b.for_(whole, "%end", width) as i:
+            step(i, b.tail_mask(b.sub("%end", i), width))
 
     native = kernel(write)
 

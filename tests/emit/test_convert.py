@@ -70,14 +70,11 @@ def test_masked_steps_read_and_write_only_their_lanes(d: dtype) -> None:
 
             def write(b: Builder, width: int = width) -> None:
                 source, out = address(b, 0), address(b, 1)
-
-                def step(i: str) -> None:
+                with b.for_(0, "%end", width) as i:
                     mask = b.tail_mask(b.sub("%end", i), width)
                     element = f"[{d.itemsize} x i8]"
                     value = scalar.load(b, d, b.gep(element, source, i), width, mask)
                     scalar.store(b, d, value, b.gep(element, out, i), width, mask)
-
-                b.loop(0, "%end", width, step)
 
             launch(write, [x, target], count)
             assert_same(widen(d, target[:count]), widen(d, x[:count]), x[:count])
@@ -99,8 +96,7 @@ def test_gather_and_scatter(d: dtype, masked: bool) -> None:
 
     def write(b: Builder) -> None:
         source, indices, targets, mask, scattered, contiguous = (address(b, i) for i in range(6))
-
-        def step(i: str) -> None:
+        with b.for_(0, "%end", width) as i:
             index = b.load(f"<{width} x i64>", b.gep("i64", indices, i), 8)
             target = b.load(f"<{width} x i64>", b.gep("i64", targets, i), 8)
             bits = scalar.load(b, bool_, b.gep("i8", mask, i), width) if masked else None
@@ -108,8 +104,6 @@ def test_gather_and_scatter(d: dtype, masked: bool) -> None:
             value = scalar.gather(b, d, source, index, width, bits)
             scalar.scatter(b, d, value, scattered, target, width, bits)
             scalar.store(b, d, value, b.gep(f"[{d.itemsize} x i8]", contiguous, i), width)
-
-        b.loop(0, "%end", width, step)
 
     launch(write, [x, at, to, keep, out, held], count)
     wanted = np.zeros(count, kind(d))

@@ -47,12 +47,10 @@ def test_parts_add_up_exactly(lanes: int) -> None:
     outputs = [np.zeros(COUNT, np.uint16) for _ in range(3)]
 
     def write(b: Builder) -> None:
-        def some(i: str) -> None:
+        with b.for_(0, COUNT, lanes) as i:
             parts = bfloat_parts.split(b, lanes, b.load(vector("float", lanes), b.gep("float", "%x", i), 4))
             for at, part in enumerate(parts):
                 b.store(vector("i16", lanes), part, b.gep("i16", f"%out{at}", i), 2)
-
-        b.loop(0, COUNT, lanes, some)
 
     call(f"test:bfloat_parts:split:{lanes}", write, outputs, x)
     hi, mid, lo = (widened(part) for part in outputs)
@@ -65,12 +63,10 @@ def test_pairs_are_the_parts_of_both() -> None:
     outputs = [np.zeros(COUNT // 2, np.uint32) for _ in range(3)]
 
     def write(b: Builder) -> None:
-        def some(i: str) -> None:
+        with b.for_(0, COUNT // 2, 16) as i:
             first, second = (b.load("<16 x float>", b.gep("float", "%x", b.add(i, at)), 4) for at in (0, COUNT // 2))
             for at, part in enumerate(bfloat_parts.split_pairs(b, 16, first, second)):
                 b.store("<16 x i32>", part, b.gep("i32", f"%out{at}", i), 4)
-
-        b.loop(0, COUNT // 2, 16, some)
 
     call("test:bfloat_parts:pairs", write, outputs, x)
     low = sum(widened(part & 0xFFFF) for part in outputs)
@@ -84,11 +80,9 @@ def test_unsafe_lanes() -> None:
     out = np.zeros(COUNT, np.uint8)
 
     def write(b: Builder) -> None:
-        def some(i: str) -> None:
+        with b.for_(0, COUNT, 16) as i:
             mask = bfloat_parts.unsafe(b, 16, b.load("<16 x float>", b.gep("float", "%x", i), 4))
             b.store("<16 x i8>", b.op(f"zext <16 x i1> {mask} to <16 x i8>"), b.gep("i8", "%out0", i), 1)
-
-        b.loop(0, COUNT, 16, some)
 
     call("test:bfloat_parts:unsafe", write, [out], x)
     size = np.abs(x)

@@ -182,17 +182,11 @@ class Increment:
         b = Builder(target)
         out = b.load("ptr", b.gep("i64", "%args", first_word), 8)
         rows, columns = (b.load("i64", b.gep("i64", "%args", first_word + i), 8) for i in (1, 2))
-
-        def row(r: str) -> None:
+        with b.for_("%row0", "%row1") as r:
             line = b.gep("float", out, b.mul(b.add(b.mul("%batch", rows), r), columns))
-
-            def column(c: str) -> None:
+            with b.for_("%col0", "%col1") as c:
                 at = b.gep("float", line, c)
                 b.store("float", b.op(f"fadd float {b.load('float', at, 4)}, 1.0"), at, 4)
-
-            b.loop("%col0", "%col1", 1, column)
-
-        b.loop("%row0", "%row1", 1, row)
         return b.function(f"define internal void @{name}(ptr %args, i64 %batch, i64 %row0, i64 %row1, i64 %col0, i64 %col1) #0")
 
     def declarations(self, target: Target) -> list[str]:

@@ -25,12 +25,10 @@ def test_halves_hold_22_bits_and_a_sign(scale: float) -> None:
     outputs = [np.zeros(COUNT, np.float16) for _ in range(2)]
 
     def write(b: Builder) -> None:
-        def some(i: str) -> None:
+        with b.for_(0, COUNT, 16) as i:
             value = b.load("<16 x float>", b.gep("float", "%x", i), 4)
             for at, half in enumerate(float_halves.split_halves(b, 16, value, b.splat("float", 16, str(scale)))):
                 b.store("<16 x half>", half, b.gep("half", f"%out{at}", i), 2)
-
-        b.loop(0, COUNT, 16, some)
 
     call(f"test:float_halves:split:{scale}", write, outputs, x)
     hi, lo = (half.astype(np.float64) for half in outputs)

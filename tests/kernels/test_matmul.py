@@ -274,11 +274,9 @@ class DoubleIt:
         b = Builder(target)
         product, other = (b.load("ptr", b.gep("i64", "%args", first_word + i), 8) for i in (0, 1))
         rows, columns = (b.load("i64", b.gep("i64", "%args", first_word + i), 8) for i in (2, 3))
-
-        def row(i: str) -> None:
+        with b.for_("%row0", "%row1") as i:
             line = b.mul(b.add(b.mul("%batch", rows), i), columns)
-
-            def column(j: str) -> None:
+            with b.for_("%col0", "%col1") as j:
                 at = b.add(line, j)
                 value = b.load("float", b.gep("float", product, at), 4)
                 old = b.load("float", b.gep("float", other, at), 4)  # zero before: counts the visits
@@ -289,10 +287,6 @@ class DoubleIt:
                     b.gep("float", other, at),
                     4,
                 )
-
-            b.loop("%col0", "%col1", 1, column)
-
-        b.loop("%row0", "%row1", 1, row)
         return b.function(f"define internal void @{name}(ptr %args, i64 %batch, i64 %row0, i64 %row1, i64 %col0, i64 %col1) #0")
 
 

@@ -35,12 +35,9 @@ def add_constant() -> int:
 
     def write(b: Builder) -> None:
         base, amount = word(b, 0, "ptr"), word(b, 1)
-
-        def step(i: str) -> None:
+        with b.for_("%begin", "%end") as i:
             at = b.gep("i64", base, i)
             b.store("i64", b.add(b.load("i64", at, 8), amount), at, 8)
-
-        b.loop("%begin", "%end", 1, step)
 
     return compiled("test add constant", write)
 
@@ -50,13 +47,10 @@ def running_sum() -> int:
 
     def write(b: Builder) -> None:
         source, target = word(b, 0, "ptr"), word(b, 1, "ptr")
-
-        def step(i: str) -> None:
+        with b.for_("%begin", "%end") as i:
             left = b.load("i64", b.gep("i64", source, i), 8)
             right = b.load("i64", b.gep("i64", source, b.add(i, 1)), 8)
             b.store("i64", b.add(left, right), b.gep("i64", target, i), 8)
-
-        b.loop("%begin", "%end", 1, step)
 
     return compiled("test running sum", write)
 
@@ -67,14 +61,12 @@ def who() -> int:
     def write(b: Builder) -> None:
         number, visits, spins = word(b, 0, "ptr"), word(b, 1, "ptr"), word(b, 2)
         b.allocas.append("  %counter = alloca i64, align 8")
-
-        def step(i: str) -> None:
-            b.loop(0, spins, 1, lambda k: b.emit(f"store volatile i64 {k}, ptr %counter, align 8"))
+        with b.for_("%begin", "%end") as i:
+            with b.for_(0, spins) as k:
+                b.emit(f"store volatile i64 {k}, ptr %counter, align 8")
             b.store("i64", "%worker", b.gep("i64", number, i), 8)
             at = b.gep("i64", visits, i)
             b.store("i64", b.add(b.load("i64", at, 8), 1), at, 8)
-
-        b.loop("%begin", "%end", 1, step)
 
     return compiled("test who", write)
 

@@ -5,7 +5,8 @@ Types are LLVM's spellings ("float", "i64", "<16 x float>"); values are operand 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 from flambeau.runtime.target import Target
 from flambeau.small_floats import FORMATS
@@ -33,6 +34,7 @@ class Builder:
         self.declarations: set[str] = set()
         self._count = 0
         self._block = "entry"
+        self._choice = (0, -1, "")  # of the last `if_`: the lines of its branch and its end, and its label there
 
     # -- text ---------------------------------------------------------------------------------------------------
     def fresh(self, stem: str = "t") -> str:
@@ -171,43 +173,68 @@ class Builder:
         return self.op(f"icmp slt <{width} x i64> {lanes}, {self.splat('i64', width, count)}")
 
     # -- control ------------------------------------------------------------------------------------------------
-    def loop(
-        self, low: str | int, high: str | int, step: str | int, body: Callable[..., list[str] | None],
-        carry: list[tuple[str, str]] | None = None,
-    ) -> list[str]:  # fmt: skip
-        """`for i in range(low, high, step)`; `carry` is [(type, initial value)], given to `body(i, *values)`, which
-        returns their next values. Returns the values after the loop."""
-        carry = carry or []
+    @contextmanager
+    def fold(self, low: str | int, high: str | int, step: str | int, start: Iterable[tuple[str, str]]) -> Iterator[tuple[str, list[str]]]:
+        """`with b.fold(...) as (i, values)`: what follows is the body of `for i in range(low, high, step)`. `values`, whose types and first values `start`
+        has, are carried from round to round: the body sets `values[:]`, and after the loop they are what the last round left."""
+        start = list(start)
         before, head, exit_ = self.block, self.new_label("head"), self.new_label("exit")
         enter = self.op(f"icmp slt i64 {low}, {high}")
         self.emit(f"br i1 {enter}, label %{head}, label %{exit_}")
         self.label(head)
         index = self.fresh("i")
-        names = [self.fresh("c") for _ in carry]
+        names = [self.fresh("c") for _ in start]
         at = len(self.lines)
-        following = body(index, *names) or []
-        if len(following) != len(carry):
-            raise ValueError(f"loop body returned {len(following)} values for {len(carry)} carried")
+        values = list(names)
+        yield index, values
+        if len(values) != len(start):
+            raise ValueError(f"a loop's body has left {len(values)} values for {len(start)} carried")
         next_index = self.op(f"add i64 {index}, {step}")
         back = self.block
         again = self.op(f"icmp slt i64 {next_index}, {high}")
         self.emit(f"br i1 {again}, label %{head}, label %{exit_}")
         phis = [f"  {index} = phi i64 [{low}, %{before}], [{next_index}, %{back}]"]
-        for (type_, start), name, value in zip(carry, names, following, strict=True):
-            phis.append(f"  {name} = phi {type_} [{start}, %{before}], [{value}, %{back}]")
+        for (type_, first), name, value in zip(start, names, values, strict=True):
+            phis.append(f"  {name} = phi {type_} [{first}, %{before}], [{value}, %{back}]")
         self.lines[at:at] = phis
         self.label(exit_)
-        results = []
-        for (type_, start), value in zip(carry, following, strict=True):
-            results.append(self.op(f"phi {type_} [{start}, %{before}], [{value}, %{back}]"))
-        return results
+        values[:] = [self.op(f"phi {type_} [{first}, %{before}], [{value}, %{back}]") for (type_, first), value in zip(start, values, strict=True)]
 
-    def when(self, condition: str, body: Callable[[], None]) -> None:
-        """Run `body` if the i1 `condition` holds."""
+    @contextmanager
+    def for_(self, low: str | int, high: str | int, step: str | int = 1) -> Iterator[str]:
+        """`with b.for_(...) as i`: what follows is the body of `for i in range(low, high, step)`."""
+        with self.fold(low, high, step, ()) as (index, _):
+            yield index
+
+    def loop(self, low: str | int, high: str | int, step: str | int, body: Callable[..., list[str]], start: Iterable[tuple[str, str]]) -> list[str]:
+        """`fold` of a function: `body(i, *values)` returns the next values."""
+        with self.fold(low, high, step, start) as (index, values):
+            values[:] = body(index, *values)
+        return values
+
+    @contextmanager
+    def if_(self, condition: str) -> Iterator[None]:
+        """What follows is done if the i1 `condition` holds; what is under an `else_` just behind it, if not."""
         then, after = self.new_label("then"), self.new_label("after")
         self.emit(f"br i1 {condition}, label %{then}, label %{after}")
+        branch = len(self.lines) - 1
         self.label(then)
-        body()
+        yield
+        self.branch(after)
+        self.label(after)
+        self._choice = branch, len(self.lines), after
+
+    @contextmanager
+    def else_(self) -> Iterator[None]:
+        """See `if_`."""
+        branch, end, after = self._choice
+        if end != len(self.lines):
+            raise ValueError("an else_ must stand just behind an if_")
+        otherwise = self.new_label("else")
+        self.lines.pop()
+        self.lines[branch] = self.lines[branch].replace(f"label %{after}", f"label %{otherwise}")
+        self.label(otherwise)
+        yield
         self.branch(after)
         self.label(after)
 

@@ -2,16 +2,18 @@
 selection, random numbers.
 
 Values are `Lanes` (emit/lanes.py). A `Cell` is a mutable local variable (a stack slot that LLVM's SROA pass turns into
-a register); an `Array` is typed memory at an address. Control flow takes Python functions as bodies:
+a register); an `Array` is typed memory at an address. Control flow is written as with-statements:
 
     c = Code(["source", "to", "count"], target)  # names the argument words, in order
     source, to = c.array("source", "i32"), c.array("to", "i32")
-    c.for_(0, c.word("count"), lambda i: to.store(i, source[i]))
+    with c.for_(0, c.word("count")) as i:
+        to.store(i, source[i])
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 
 from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder, module, vector
 from flambeau.compiler.emit.lanes import Lanes, Number, literal
@@ -209,34 +211,37 @@ class Code:
         return a.call("smax", c)
 
     # -- control ----------------------------------------------------------------------------------------------------
-    def for_(self, low: Operand, high: Operand, body: Callable[[Lanes], None], step: Operand = 1) -> None:
-        """`for i in range(low, high, step)`, with a positive step."""
+    @contextmanager
+    def for_(self, low: Operand, high: Operand, step: Operand = 1) -> Iterator[Lanes]:
+        """`with c.for_(...) as i`: what follows is the body of `for i in range(low, high, step)`, with a positive step."""
         first, end, by = (self.i64(v).name for v in (low, high, step))
-
-        def each(i: str) -> None:
-            body(Lanes(self.b, "i64", 1, i))
-
-        self.b.loop(first, end, by, each)
+        with self.b.for_(first, end, by) as i:
+            yield Lanes(self.b, "i64", 1, i)
 
     def blocks(self, low: Operand, high: Operand, width: int, body: Callable[[Lanes, int, str | None], None]) -> None:
         """`range(low, high)` in vectors: `body(first, width, None)` for whole ones, then at most one
         `body(first, width, mask)` for the tail (a loop of single elements when the width is 1)."""
         low, high = self.i64(low), self.i64(high)
         if width == 1:
-            self.for_(low, high, lambda i: body(i, 1, None))
+            with self.for_(low, high) as i:
+                body(i, 1, None)
             return
         whole = low + self.divide(self.max(high - low, 0), width) * width
-        self.for_(low, whole, lambda i: body(i, width, None), width)
-        self.when(whole.lt(high), lambda: body(whole, width, self.tail_mask(high - whole, width)))
+        with self.for_(low, whole, width) as i:
+            body(i, width, None)
+        with self.if_(whole.lt(high)):
+            body(whole, width, self.tail_mask(high - whole, width))
 
-    def while_(self, condition: Callable[[], Lanes], body: Callable[[], None]) -> None:
+    @contextmanager
+    def while_(self, condition: Callable[[], Lanes]) -> Iterator[None]:
+        """What follows is done as long as `condition`, which is asked before each round, holds."""
         b = self.b
         head, work, done = b.new_label("while"), b.new_label("work"), b.new_label("done")
         b.branch(head)
         b.label(head)
         b.emit(f"br i1 {condition().name}, label %{work}, label %{done}")
         b.label(work)
-        body()
+        yield
         b.branch(head)
         b.label(done)
 
@@ -249,18 +254,15 @@ class Code:
         b.emit(f"br i1 {body().name}, label %{head}, label %{done}")
         b.label(done)
 
-    def when(self, condition: Lanes, then: Callable[[], None], otherwise: Callable[[], None] | None = None) -> None:
-        b = self.b
-        yes, no, after = b.new_label("then"), b.new_label("else"), b.new_label("after")
-        b.emit(f"br i1 {condition.name}, label %{yes}, label %{no if otherwise else after}")
-        b.label(yes)
-        then()
-        b.branch(after)
-        if otherwise is not None:
-            b.label(no)
-            otherwise()
-            b.branch(after)
-        b.label(after)
+    @contextmanager
+    def if_(self, condition: Lanes) -> Iterator[None]:
+        """What follows is done if the condition holds; what is under an `else_` just behind it, if not."""
+        with self.b.if_(condition.name):
+            yield
+
+    def else_(self) -> AbstractContextManager[None]:
+        """See `if_`."""
+        return self.b.else_()
 
     def return_if(self, condition: Lanes, result: int, before: Callable[[], None] | None = None) -> None:
         """Leave the function with `result` if the condition holds, after running `before`."""
@@ -273,20 +275,19 @@ class Code:
         b.emit(f"ret i64 {result}")
         b.label(stay)
 
-    def each_set(self, mask: Lanes, body: Callable[[Lanes], None]) -> None:
-        """`body(lane)` for each lane of an i1 vector that is set, in order."""
+    @contextmanager
+    def each_set(self, mask: Lanes) -> Iterator[Lanes]:
+        """`with c.each_set(mask) as lane`: what follows is done for each lane of an i1 vector that is set, in order."""
         if mask.width == 1:
-            self.when(mask, lambda: body(self.i64(0)))
+            with self.if_(mask):
+                yield self.i64(0)
             return
         bits = Lanes(self.b, f"i{mask.width}", 1, self.b.op(f"bitcast {mask.type} {mask.name} to i{mask.width}"))
         left = self.cell("i64", bits.to("i64", "zext"))
-
-        def one() -> None:
+        with self.while_(lambda: left.get().ne(0)):
             now = left.get()
-            body(now.call("cttz", extra=(("i1", "true"),)))
+            yield now.call("cttz", extra=(("i1", "true"),))
             left.set(now & (now - 1))
-
-        self.while_(lambda: left.get().ne(0), one)
 
     # -- memory -----------------------------------------------------------------------------------------------------
     def copy_bytes(self, to: Array, source: Array, nbytes: Operand) -> None:

@@ -198,7 +198,8 @@ def _store_elements(b: Builder, x: Lanes, pointer: str, mask: str | None, align:
     elif x.width > 1:
         b.masked_store(x.element, x.width, x.name, pointer, mask, align)
     else:
-        b.when(mask, lambda: b.store(x.type, x.name, pointer, align))
+        with b.if_(mask):
+            b.store(x.type, x.name, pointer, align)
 
 
 def load(b: Builder, d: dtype, pointer: str, width: int, mask: str | None = None) -> Value:

@@ -32,23 +32,20 @@ def fill_tile(
     whole_rows = b.op(f"and i64 {rows}, {-width}")
     whole_columns = b.op(f"and i64 {columns}, {-width}")
 
-    def block_row(c: str) -> None:
-        def block(r: str) -> None:
-            lines = []
-            for k in range(width):
-                pointer = b.gep(element, source, b.add(r, b.mul(b.add(c, k), stride)))
-                lines.append(b.load(vector(element, width), pointer, itemsize))
-            for k, line in enumerate(transpose_vectors(b, element, lines)):
-                to = b.gep(element, tile, b.add(b.mul(b.add(r, k), PITCH), c))
-                b.store(vector(element, width), line, to, itemsize)
-
-        b.loop(0, whole_rows, width, block)
-
     def single(r: str, c: str) -> None:
         value = b.load(element, b.gep(element, source, b.add(r, b.mul(c, stride))), itemsize)
         b.store(element, value, b.gep(element, tile, b.add(b.mul(r, PITCH), c)), itemsize)
 
-    b.loop(0, whole_columns, width, block_row)
+    with b.for_(0, whole_columns, width) as c, b.for_(0, whole_rows, width) as r:
+        lines = []
+        for k in range(width):
+            pointer = b.gep(element, source, b.add(r, b.mul(b.add(c, k), stride)))
+            lines.append(b.load(vector(element, width), pointer, itemsize))
+        for k, line in enumerate(transpose_vectors(b, element, lines)):
+            to = b.gep(element, tile, b.add(b.mul(b.add(r, k), PITCH), c))
+            b.store(vector(element, width), line, to, itemsize)
     # What is left over at the edges of the array: the columns after the blocks, and the rows below them.
-    b.loop(whole_columns, columns, 1, lambda c: b.loop(0, rows, 1, lambda r: single(r, c)) and None)
-    b.loop(0, whole_columns, 1, lambda c: b.loop(whole_rows, rows, 1, lambda r: single(r, c)) and None)
+    with b.for_(whole_columns, columns) as c, b.for_(0, rows) as r:
+        single(r, c)
+    with b.for_(0, whole_columns) as c, b.for_(whole_rows, rows) as r:
+        single(r, c)

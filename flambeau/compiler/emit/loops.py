@@ -277,8 +277,7 @@ class _Emitter:
         if mask is not None:
             bad = b.op(f"and {bits} {bad}, {mask}")
         any_bad = bad if width == 1 else b.call("i1", f"llvm.vector.reduce.or.v{width}i1", [(bits, bad)])
-
-        def report() -> None:
+        with b.if_(any_bad):
             value, limit = index, bound
             if width > 1:
                 packed = b.op(f"bitcast {bits} {bad} to i{width}")
@@ -290,8 +289,6 @@ class _Emitter:
             b.store("i64", limit, b.gep("i64", record, 2), 8)
             b.store("i64", "1", record, 8)
             b.store("i64", "1", self.failed, 8)
-
-        b.when(any_bad, report)
         safe = b.op(f"select {bits} {bad}, {type_} {zero}, {type_} {index_}")
         there = b.op(f"xor {bits} {bad}, {'true' if width == 1 else 'splat (i1 true)'}")
         if stride:
@@ -587,8 +584,7 @@ class _Emitter:
             source = self._step(access, self._step(access, start[access], top), b.mul(left, stride))
             width = min(nest.width, 64 // size)
             loop_tiles.fill_tile(b, size, width, source, stride, tiles[access], b.sub(bottom, top), b.sub(right, left))
-
-        def row(at: str) -> None:
+        with b.for_(top, bottom) as at:
             self.scopes.append({})
             self.base = [self._moved(access, address, {nest.tile: at}) for access, address in enumerate(start)]
             for access, tile in tiles.items():
@@ -597,14 +593,14 @@ class _Emitter:
             self._row((left, right))
             self.scopes.pop()
 
-        b.loop(top, bottom, 1, row)
-
     def rectangle(self, groups: tuple[int, int], by_rows: bool, name: str, first_word: int) -> tuple[str, list[str]]:
         """See `emit_epilogue`."""
         b = self.b
         entry = self._entry(first_word)
-
-        def row(at: str) -> None:
+        inner, outer = ("%col0", "%col1"), ("%row0", "%row1")
+        if by_rows:
+            inner, outer = outer, inner
+        with b.for_(*outer) as at:
             digits: dict[int, str] = {}
             for first, count, index in ((0, groups[0], "%batch"), (groups[0], groups[1], at)):
                 rest = index
@@ -614,11 +610,6 @@ class _Emitter:
                 if count:
                     digits[first] = rest
             self._unit(dict(sorted(digits.items())), entry, inner)
-
-        inner, outer = ("%col0", "%col1"), ("%row0", "%row1")
-        if by_rows:
-            inner, outer = outer, inner
-        b.loop(*outer, 1, row)
         header = f"define internal void @{name}(ptr noalias %args, i64 %batch, i64 %row0, i64 %row1, i64 %col0, i64 %col1) #0"
         return b.function(header), sorted(b.declarations)
 
@@ -658,11 +649,8 @@ class _Emitter:
                 counts[loop] = b.sdiv(b.sub(b.add(counts[loop], chunk), 1), chunk)
         loops = list(counts)
         if len(loops) <= 1:
-
-            def single(unit: str) -> None:
+            with b.for_("%begin", "%end") as unit:
                 self._unit(dict.fromkeys(loops, unit), entry)
-
-            b.loop("%begin", "%end", 1, single)
         else:
             digits, rest = [], "%begin"
             for loop in reversed(loops[1:]):

@@ -42,7 +42,8 @@ class Backward(Body):
         self.define_ways("pack_q", "pack_g", "copy_q", "copy_k", "copy_v", "copy_g")
         self.define(lambda b: store_part(b, facts.element, facts.tile, "row"))
         self.define(lambda b: store_rows(b, facts))
-        c.for_(c.named("i64", "%begin"), c.named("i64", "%end"), self.part)
+        with c.for_(c.named("i64", "%begin"), c.named("i64", "%end")) as i:
+            self.part(i)
 
     def part(self, unit: Lanes) -> None:
         """All queries of a head with a part of its keys."""
@@ -57,10 +58,8 @@ class Backward(Body):
         c.clear_bytes(a["key_sums"], self.round_up(count) * self.head_pitch * size)
         c.clear_bytes(a["value_sums"], self.round_up(count) * self.value_pitch * size)
         target = arrays["dq"].at(number * c.word("dq_part"))
-        c.for_(
-            0, c.word("blocks"),
-            lambda block: self.queries_block(head, arrays, target, block * self.facts.lanes, start, end),
-        )  # fmt: skip
+        with c.for_(0, c.word("blocks")) as block:
+            self.queries_block(head, arrays, target, block * self.facts.lanes, start, end)
         self.store_keys(arrays, start, count)
 
     def store_keys(self, arrays: dict[str, Array], start: Lanes, count: Lanes) -> None:
@@ -81,13 +80,12 @@ class Backward(Body):
         used = self.used_vectors(count)
         limit = self.limit(q0, count, end)
 
-        c.when(start.lt(limit), lambda: self.fetch_queries(arrays, q0, count))
+        with c.if_(start.lt(limit)):
+            self.fetch_queries(arrays, q0, count)
         c.clear_bytes(a["query_sums"], self.head_pitch * (facts.lanes * facts.element.compute_bytes))
         key_block = c.word("key_block")
-        c.for_(
-            start, limit,
-            lambda k0: self.keys_block(head, arrays, (q0, count, used), start, k0, c.min(key_block, limit - k0)), key_block,
-        )  # fmt: skip
+        with c.for_(start, limit, key_block) as k0:
+            self.keys_block(head, arrays, (q0, count, used), start, k0, c.min(key_block, limit - k0))
         self.store_queries(target, q0, count)
 
     def fetch_queries(self, arrays: dict[str, Array], q0: Lanes, count: Lanes) -> None:
@@ -103,13 +101,10 @@ class Backward(Body):
         """The gradients of a block of queries."""
         c, facts, a = self.c, self.facts, self.areas
         scale = c.splat(self.scale, facts.width)
-
-        def scaled(d: Lanes) -> None:
+        with c.for_(0, self.head_size) as d:
             for v in range(facts.vectors):
                 at = d * facts.lanes + v * facts.width
                 a["query_sums"].store(at, a["query_sums"].load(at, facts.width) * scale)
-
-        c.for_(0, self.head_size, scaled)
         row = c.word("dq_row")
         self.call(
             "store_part", a["query_sums"], facts.lanes, target.at(row * q0), c.i64(1), row, c.named("i1", "false"),
@@ -141,7 +136,8 @@ class Backward(Body):
                     "rows", "set", used - v, facts.vectors - v, high - low, steps, (rows.at(low * pitch), pitch),
                     (columns.at(v * width), lanes), (out.at(low * lanes + v * width), lanes),
                 )  # fmt: skip
-        c.for_(0, used, lambda v: self.slopes(arrays, v, q0, count, k0, padded, keys))
+        with c.for_(0, used) as i:
+            self.slopes(arrays, i, q0, count, k0, padded, keys)
         for v, (low, high) in pieces:
             # Queries before vector v may not attend these keys.
             for left, right, pitch, sums in (
@@ -174,14 +170,15 @@ class Backward(Body):
                 (out.at(at), pitch),
             )  # fmt: skip
 
-        def both() -> None:
+        with c.if_(rows.gt(0) & steps.gt(0)):
             if self.widest == 3:
-                c.for_(0, threes, lambda v: columns(v, 3), 3)
+                with c.for_(0, threes, 3) as i:
+                    columns(i, 3)
             even = threes + c.divide(vectors - threes, 2) * 2
-            c.for_(threes, even, lambda v: columns(v, 2), 2)
-            c.for_(even, vectors, lambda v: columns(v, 1))
-
-        c.when(rows.gt(0) & steps.gt(0), both)
+            with c.for_(threes, even, 2) as v:
+                columns(v, 2)
+            with c.for_(even, vectors) as v:
+                columns(v, 1)
 
     def slopes(self, arrays: dict[str, Array], v: Lanes, q0: Lanes, count: Lanes, k0: Lanes, padded: Lanes, keys: Lanes) -> None:
         """Scores and products g v^T of vector v to weights and slopes."""
@@ -217,12 +214,9 @@ def sum_parts(facts: Facts, c: Code) -> None:
 
     def each(at: Lanes, lanes: int, mask: str | None) -> None:
         total = c.cell(element.compute, 0.0, lanes)
-
-        def add(part: Lanes) -> None:
+        with c.for_(0, c.word("parts")) as part:
             loaded = source.load(at + part * c.word("count"), lanes, mask)
             total.set(total.get() + Lanes(c.b, element.compute, lanes, element.widen(c.b, lanes, loaded.name)))
-
-        c.for_(0, c.word("parts"), add)
         narrow = element.narrow(c.b, lanes, total.get().name)
         to.store(at, Lanes(c.b, element.memory, lanes, narrow), mask)
 

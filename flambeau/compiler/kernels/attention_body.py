@@ -133,7 +133,8 @@ class Body:
             c.b.call("void", name, arguments, declare=False)
 
         for count in range(1, most + 1):
-            c.when(vectors.eq(count), partial(call, f"{form}_{store}_{count}"))
+            with c.if_(vectors.eq(count)):
+                call(f"{form}_{store}_{count}")
 
     def pack(self, operand: str, source: Array, count: Lanes, steps: Operand, target: Array) -> None:
         """`count` rows of an operand, transposed: a panel of `facts.lanes`."""
@@ -209,8 +210,10 @@ class Body:
         if self.stands_in:
             plain = self.c.i64(0)
         elif self.facts.mask == "none":
-            self.c.for_(0, plain, lambda row: group(row, False), tile)
-        self.c.for_(plain, rows, lambda row: group(row, True), tile)
+            with self.c.for_(0, plain, tile) as i:
+                group(i, False)
+        with self.c.for_(plain, rows, tile) as row:
+            group(row, True)
 
     # -- weights ----------------------------------------------------------------------------------------------------
     def weight(self, x: Lanes) -> Lanes:

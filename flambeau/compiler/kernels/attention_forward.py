@@ -42,7 +42,8 @@ class Forward(Body):
         self.define_ways("pack_q", "copy_k", "copy_v")
         self.define(lambda b: store_part(b, facts.element, facts.tile, "row"))
         begin, end, blocks = c.named("i64", "%begin"), c.named("i64", "%end"), c.word("blocks")
-        c.for_(c.divide(begin, blocks), c.divide(end + blocks - 1, blocks), lambda head: self.head(head, begin, end))
+        with c.for_(c.divide(begin, blocks), c.divide(end + blocks - 1, blocks)) as head:
+            self.head(head, begin, end)
 
     def head(self, head: Lanes, begin: Lanes, end: Lanes) -> None:
         """The blocks of queries [begin, end) that belong to this head."""
@@ -50,13 +51,11 @@ class Forward(Body):
         first, after = c.max(begin - head * blocks, 0), c.min(blocks, end - head * blocks)
         arrays = self.addresses(head)
         needed = c.min(self.source, after * facts.lanes) if facts.causal else self.source
-
-        def fetch() -> None:
+        with c.if_(self.resident):
             self.copy("k", arrays["k"], needed, self.head_size, self.keys, self.head_pitch)
             self.copy("v", arrays["v"], needed, self.value_size, self.values, self.value_pitch)
-
-        c.when(self.resident, fetch)
-        c.for_(first, after, lambda block: self.queries_block(head, arrays, block * facts.lanes))
+        with c.for_(first, after) as block:
+            self.queries_block(head, arrays, block * facts.lanes)
 
     def queries_block(self, head: Lanes, arrays: dict[str, Array], q0: Lanes) -> None:
         c, facts = self.c, self.facts
@@ -65,11 +64,8 @@ class Forward(Body):
         self.pack("q", self.row(arrays, "q", q0), count, self.head_size, self.queries)
         self.open()
         limit = self.limit(q0, count, self.source)
-
-        def keys_block(k0: Lanes) -> None:
+        with c.for_(0, limit, c.word("key_block")) as k0:
             self.keys_block(head, arrays, (q0, count, used), k0, c.min(c.word("key_block"), limit - k0))
-
-        c.for_(0, limit, keys_block, c.word("key_block"))
         self.finish(arrays, q0, count)
 
     def open(self) -> None:
@@ -83,15 +79,13 @@ class Forward(Body):
     def finish(self, arrays: dict[str, Array], q0: Lanes, count: Lanes) -> None:
         """Divide a block's results by the sums of its weights and store them."""
         c, facts = self.c, self.facts
-        c.for_(0, self.used_vectors(count), lambda v: self.close(arrays, v, q0, count))
-
-        def divide(d: Lanes) -> None:
+        with c.for_(0, self.used_vectors(count)) as i:
+            self.close(arrays, i, q0, count)
+        with c.for_(0, self.value_size) as d:
             for v in range(facts.vectors):
                 at = d * facts.lanes + v * facts.width
                 value = self.result.load(at, facts.width) * self.factors.load(v * facts.width, facts.width)
                 self.result.store(at, value)
-
-        c.for_(0, self.value_size, divide)
         self.call(
             "store_part", self.result, facts.lanes, self.row(arrays, "out", q0), c.i64(1), c.word("out_row"),
             c.named("i1", "false"), self.value_size, count,
@@ -102,12 +96,9 @@ class Forward(Body):
         c, facts = self.c, self.facts
         q0, count, used = queries
         padded = self.round_up(keys)
-
-        def fetch() -> None:
+        with c.if_(self.resident ^ True):
             self.copy("k", self.row(arrays, "k", k0), keys, self.head_size, self.keys, self.head_pitch)
             self.copy("v", self.row(arrays, "v", k0), keys, self.value_size, self.values, self.value_pitch)
-
-        c.when(self.resident ^ True, fetch)
         first_row = self.resident.select(k0, 0)
         key_rows = self.keys.at(first_row * self.head_pitch)
         value_rows = self.values.at(first_row * self.value_pitch)
@@ -119,7 +110,8 @@ class Forward(Body):
                 "rows", "set", used - v, facts.vectors - v, high - low, self.head_size, (key_rows.at(low * self.head_pitch), self.head_pitch),
                 (self.queries.at(v * facts.width), lanes), (self.scores.at(low * lanes + v * facts.width), lanes),
             )  # fmt: skip
-        c.for_(0, used, lambda v: self.softmax(v, q0, k0, padded, keys))
+        with c.for_(0, used) as i:
+            self.softmax(i, q0, k0, padded, keys)
         for v, (low, high) in enumerate(zip(cuts, cuts[1:], strict=False)):
             low, high = c.min(low, keys), c.min(high, keys)
             store, at = ("add", v * facts.width) if v else ("scale", 0)
@@ -132,7 +124,8 @@ class Forward(Body):
                 )  # fmt: skip
 
             if v:
-                c.when(low.lt(high), add)
+                with c.if_(low.lt(high)):
+                    add()
             else:  # also without a key: the sums of earlier blocks must be scaled
                 add()
 
@@ -181,8 +174,7 @@ class Forward(Body):
         c, facts = self.c, self.facts
         width, tile, lane = facts.width, facts.rows, v * facts.width
         total = c.cell(facts.compute, 0.0, width)
-
-        def weights(row: Lanes) -> None:
+        with c.for_(0, rows, tile) as row:
             found = []
             for r in range(tile):
                 at = (row + r) * facts.lanes + lane
@@ -194,8 +186,6 @@ class Forward(Body):
             while len(found) > 1:
                 found = [a + b for a, b in zip(found[::2], found[1::2], strict=True)]
             total.set(total.get() + found[0])
-
-        c.for_(0, rows, weights, tile)
         return total.get()
 
     def close(self, arrays: dict[str, Array], v: Lanes, q0: Lanes, count: Lanes) -> None:

@@ -130,13 +130,10 @@ def close_extent(b: Builder) -> str:
 
 def add_sums(b: Builder) -> str:
     """Text of `add_sums(sums, target, pitch)`: 32 rows of 32 float32 are added to rows `pitch` numbers apart."""
-
-    def row(i: str) -> None:
+    with b.for_(0, BLOCK) as i:
         source, target = b.gep("float", "%sums", b.mul(i, BLOCK)), b.gep("float", "%target", b.mul(i, "%pitch"))
         for v in range(BLOCK // WIDTH):
             at = b.gep("float", target, v * WIDTH)
             value = b.load(_FLOATS, b.gep("float", source, v * WIDTH), 64)
             b.store(_FLOATS, b.op(f"fadd {_FLOATS} {b.load(_FLOATS, at, 64)}, {value}"), at, 64)
-
-    b.loop(0, BLOCK, 1, row)
     return b.function("define internal void @add_sums(ptr noalias %sums, ptr noalias %target, i64 %pitch) noinline #0")

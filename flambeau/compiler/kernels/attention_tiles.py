@@ -93,8 +93,7 @@ def product(b: Builder, facts: Facts, form: str, store: str, vectors: int) -> st
     tiles."""
     element, width, rows = facts.element, facts.width, facts.rows
     compute, size, type_ = element.compute, element.compute_bytes, vector(element.compute, facts.width)
-
-    def tile(i: str) -> None:
+    with b.for_(0, "%rows", rows) as i:
         if form == "rows":
             start = b.gep(compute, "%a", b.mul(i, "%a_pitch"))
             lines = [b.gep(compute, start, b.mul(r, "%a_pitch")) for r in range(rows)]
@@ -122,8 +121,6 @@ def product(b: Builder, facts: Facts, form: str, store: str, vectors: int) -> st
                 elif store == "scale":
                     value = element.multiply_add(b, width, b.load(type_, at, size), factors[v], value)
                 b.store(type_, value, at, size)
-
-    b.loop(0, "%rows", rows, tile)
     return b.function(
         f"define internal void @{form}_{store}_{vectors}(i64 %rows, i64 %steps, ptr noalias %a, i64 %a_pitch, ptr noalias %b, "
         "i64 %b_pitch, ptr noalias %c, i64 %c_pitch, ptr noalias %factor) noinline #0"
@@ -135,41 +132,30 @@ def copy_rows(b: Builder, facts: Facts, unit: bool, name: str) -> str:
     type into scratch, with zeros up to `pitch` and `all_rows`. `unit`: its columns lie next to each other."""
     element, width = facts.element, facts.width
     type_ = vector(element.compute, width)
-
-    def row(i: str) -> None:
+    full = b.op(f"and i64 %columns, {-width}")
+    with b.for_(0, "%rows") as i:
         source = b.gep(element.memory, "%source", b.mul(i, "%row_stride"))
         target = b.gep(element.compute, "%target", b.mul(i, "%pitch"))
 
         def put(j: str, value: str) -> None:
             b.store(type_, element.widen(b, width, value), b.gep(element.compute, target, j), element.compute_bytes)
 
-        def whole(j: str) -> None:
-            at = b.gep(element.memory, source, j)
-            put(j, b.load(vector(element.memory, width), at, element.memory_bytes))
-
-        def tail(j: str) -> None:
-            at = b.gep(element.memory, source, j)
-            put(j, b.masked_load(element.memory, width, at, b.tail_mask(b.sub("%columns", j), width), element.memory_bytes))
-
-        def fetch(line: str) -> None:
-            at = b.gep("i8", b.gep(element.memory, source, b.mul("%row_stride", FETCHED_ROWS)), line)
-            b.prefetch(at, level=1)
-
-        def single(j: str) -> None:
-            at = b.gep(element.memory, source, b.mul(j, "%column_stride"))
-            value = element.widen(b, 1, b.load(element.memory, at, element.memory_bytes))
-            b.store(element.compute, value, b.gep(element.compute, target, j), element.compute_bytes)
-
         if unit:
-            b.loop(0, b.mul("%columns", element.memory_bytes), 64, fetch)
-            b.loop(0, full, width, whole)
-            b.loop(full, "%pitch", width, tail)
+            with b.for_(0, b.mul("%columns", element.memory_bytes), 64) as line:
+                at = b.gep("i8", b.gep(element.memory, source, b.mul("%row_stride", FETCHED_ROWS)), line)
+                b.prefetch(at, level=1)
+            with b.for_(0, full, width) as j:
+                at = b.gep(element.memory, source, j)
+                put(j, b.load(vector(element.memory, width), at, element.memory_bytes))
+            with b.for_(full, "%pitch", width) as j:
+                at = b.gep(element.memory, source, j)
+                put(j, b.masked_load(element.memory, width, at, b.tail_mask(b.sub("%columns", j), width), element.memory_bytes))
         else:
-            b.loop(0, "%columns", 1, single)
+            with b.for_(0, "%columns") as j:
+                at = b.gep(element.memory, source, b.mul(j, "%column_stride"))
+                value = element.widen(b, 1, b.load(element.memory, at, element.memory_bytes))
+                b.store(element.compute, value, b.gep(element.compute, target, j), element.compute_bytes)
             _clear(b, facts, b.gep(element.compute, target, "%columns"), b.sub("%pitch", "%columns"))
-
-    full = b.op(f"and i64 %columns, {-width}")
-    b.loop(0, "%rows", 1, row)
     rest = b.gep(element.compute, "%target", b.mul("%rows", "%pitch"))
     _clear(b, facts, rest, b.mul(b.sub("%all_rows", "%rows"), "%pitch"))
     return b.function(
@@ -190,20 +176,14 @@ def store_rows(b: Builder, facts: Facts) -> str:
     element, width = facts.element, facts.width
     type_ = vector(element.compute, width)
     factor = b.splat(element.compute, width, "%factor")
-
-    def row(i: str) -> None:
+    with b.for_(0, "%rows") as i:
         source = b.gep(element.compute, "%source", b.mul(i, "%pitch"))
         target = b.gep(element.memory, "%target", b.mul(i, "%row_stride"))
-
-        def chunk(j: str) -> None:
+        with b.for_(0, "%columns", width) as j:
             mask = b.tail_mask(b.sub("%columns", j), width)
             value = b.load(type_, b.gep(element.compute, source, j), element.compute_bytes)
             value = element.narrow(b, width, b.op(f"fmul {type_} {value}, {factor}"))
             b.masked_store(element.memory, width, value, b.gep(element.memory, target, j), mask, element.memory_bytes)
-
-        b.loop(0, "%columns", width, chunk)
-
-    b.loop(0, "%rows", 1, row)
     return b.function(
         "define internal void @store_rows(ptr noalias %source, i64 %pitch, i64 %rows, i64 %columns, ptr noalias %target, "
         f"i64 %row_stride, {element.compute} %factor) noinline #0"

@@ -88,7 +88,10 @@ class Unit(Body):
         if facts.element.converts or facts.units["qkvg".index(operand)] != "k":
             staged()
         else:
-            c.when(rows.eq(BLOCK) & columns.eq(pitch), lambda: pack(source, stride), staged)
+            with c.if_(rows.eq(BLOCK) & columns.eq(pitch)):
+                pack(source, stride)
+            with c.else_():
+                staged()
 
     # -- extents ------------------------------------------------------------------------------------------------------
     def slot(self, name: str, index: Operand) -> Array:
@@ -144,7 +147,8 @@ class Unit(Body):
             def fetch(at: Lanes, line: Array = line) -> None:
                 c.prefetch(line.after_bytes(at).pointer, level=2)
 
-            c.for_(0, nbytes, fetch, 64)
+            with c.for_(0, nbytes, 64) as i:
+                fetch(i)
 
     # -- products -----------------------------------------------------------------------------------------------------
     def products(self, steps: Operand, left: Array, right: Array, sums: Array, tall: Operand, wide: Operand) -> None:

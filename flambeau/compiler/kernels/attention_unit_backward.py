@@ -47,7 +47,8 @@ class UnitBackward(Unit, Backward):
         self.key_steps = c.divide(self.key_block, BLOCK)
         self.tile_areas = {name: self.bytes_of(name) for name in _TILES}
         self.block_sums, self.query_sums = self.area("block_sums"), self.areas["query_sums"]
-        c.for_(c.named("i64", "%begin"), c.named("i64", "%end"), self.part)
+        with c.for_(c.named("i64", "%begin"), c.named("i64", "%end")) as i:
+            self.part(i)
         self.release()
 
     def steps_at(self, name: str, number: Operand) -> Array:
@@ -63,12 +64,14 @@ class UnitBackward(Unit, Backward):
         start = number * c.word("part_keys")
         end = c.min(self.source, start + c.word("part_keys"))
         rows = self.blocks_of(end - start) * BLOCK
-        c.for_(start, end, lambda k0: self.fetch_keys(arrays, start, k0, end), self.key_block)
+        with c.for_(start, end, self.key_block) as k0:
+            self.fetch_keys(arrays, start, k0, end)
         self.look_ahead(head, {"q": self.length, "k": self.source, "v": self.source, "g": self.length})
         c.clear_bytes(a["key_sums"], rows * self.head_pitch * 4)
         c.clear_bytes(a["value_sums"], rows * self.value_pitch * 4)
         target = arrays["dq"].at(number * c.word("dq_part"))
-        c.for_(0, self.length, lambda g0: self.queries_group(head, arrays, target, g0, start, end), self.group_lanes)
+        with c.for_(0, self.length, self.group_lanes) as g0:
+            self.queries_group(head, arrays, target, g0, start, end)
         self.store_keys(arrays, start, end - start)
 
     def key_slots(self, index: Lanes) -> tuple[Array, Array]:
@@ -83,8 +86,7 @@ class UnitBackward(Unit, Backward):
         count = c.min(self.key_block, end - k0)
         for slot in slots:
             self.call("open_extent", slot)
-
-        def panel(p: Lanes) -> None:
+        with c.for_(0, self.blocks_of(count)) as p:
             number = index * self.key_steps + p
             first, rows = k0 + p * BLOCK, c.min(count - p * BLOCK, BLOCK)
             turned = self.steps_at("key_turned", index * self.key_steps * self.head_steps + p)
@@ -95,8 +97,6 @@ class UnitBackward(Unit, Backward):
             )  # fmt: skip
             values = self.steps_at("value_panels", number * self.value_steps)
             self.pack_block("v", arrays, first, rows, ("left_noted", values, self.step_bytes, slots[1]))
-
-        c.for_(0, self.blocks_of(count), panel)
         for slot in slots:
             self.call("close_extent", slot)
 
@@ -114,7 +114,7 @@ class UnitBackward(Unit, Backward):
         def count_of(q0: Lanes) -> Lanes:
             return c.min(self.length - q0, BLOCK)
 
-        def fetch(q0: Lanes) -> None:
+        with c.if_(start.lt(limit)), c.for_(g0, end, BLOCK) as q0:
             i = c.divide(q0 - g0, BLOCK)
             for name, other, steps, at in (("q", "query", self.head_steps, i), ("g", "gradient", self.value_steps, self.group + i)):
                 slot = self.slot("extents", at)
@@ -125,25 +125,18 @@ class UnitBackward(Unit, Backward):
                     ("right_noted", rows, self.group * self.step_bytes, slot),
                 )  # fmt: skip
                 self.call("close_extent", slot)
-
-        def keys_block(k0: Lanes) -> None:
-            def step(q0: Lanes) -> None:
+        c.clear_bytes(self.query_sums, self.group_lanes * self.head_pitch * 4)
+        with c.for_(start, limit, self.key_block) as k0:
+            with c.for_(c.max(g0, k0) if facts.causal else g0, end, BLOCK) as q0:
                 count = count_of(q0)
                 keys = c.min(self.key_block, self.limit(q0, count, part_end) - k0)
                 self.step(head, arrays, (q0, count, c.divide(q0 - g0, BLOCK)), start, k0, keys)
-
-            c.for_(c.max(g0, k0) if facts.causal else g0, end, step, BLOCK)
             blocks = self.blocks_of(end - g0)
-            c.for_(0, self.blocks_of(c.min(self.key_block, limit - k0)), lambda p: self.add_keys(g0, blocks, k0 - start, k0, p))
-
-        def finish(q0: Lanes) -> None:
+            with c.for_(0, self.blocks_of(c.min(self.key_block, limit - k0))) as p:
+                self.add_keys(g0, blocks, k0 - start, k0, p)
+        with c.for_(g0, end, BLOCK) as q0:
             self.take(c.divide(q0 - g0, BLOCK))
             self.store_queries(target, q0, count_of(q0))
-
-        c.when(start.lt(limit), lambda: c.for_(g0, end, fetch, BLOCK))
-        c.clear_bytes(self.query_sums, self.group_lanes * self.head_pitch * 4)
-        c.for_(start, limit, keys_block, self.key_block)
-        c.for_(g0, end, finish, BLOCK)
 
     def add_keys(self, g0: Lanes, blocks: Lanes, first: Lanes, k0: Lanes, p: Lanes) -> None:
         """Add what the group's queries give to panel p of a block of keys, `first` of the part."""
@@ -163,7 +156,8 @@ class UnitBackward(Unit, Backward):
                 self.products(blocks - before, tiles, self.steps_at(right, d * self.group + before), self.block_sums, BLOCK, BLOCK)
                 self.call("add_sums", self.block_sums, rows.at(d * BLOCK), pitch)
 
-            c.for_(0, steps, columns)
+            with c.for_(0, steps) as i:
+                columns(i)
 
     def step(
         self, head: Lanes, arrays: dict[str, Array], queries: tuple[Lanes, Lanes, Lanes], start: Lanes, k0: Lanes, keys: Lanes
@@ -180,14 +174,13 @@ class UnitBackward(Unit, Backward):
         if not self.is_noted:
             by_unit()
             return
-
-        def plain() -> None:
-            self.plain(head, arrays, queries, start, k0, keys)
-
         key_slot, value_slot = self.key_slots(index)
         query_slot, gradient_slot = self.slot("extents", i), self.slot("extents", self.group + i)
         safe = self.are_safe(key_slot, query_slot) & self.are_safe(value_slot, gradient_slot) & self.are_safe(gradient_slot)
-        c.when(safe & self.are_slopes_safe(gradient_slot, value_slot, (key_slot, query_slot)), by_unit, plain)
+        with c.if_(safe & self.are_slopes_safe(gradient_slot, value_slot, (key_slot, query_slot))):
+            by_unit()
+        with c.else_():
+            self.plain(head, arrays, queries, start, k0, keys)
 
     def plain(
         self, head: Lanes, arrays: dict[str, Array], queries: tuple[Lanes, Lanes, Lanes], start: Lanes, k0: Lanes, keys: Lanes
@@ -199,12 +192,9 @@ class UnitBackward(Unit, Backward):
         self.copy("k", self.row(arrays, "k", k0), keys, self.head_size, a["keys"], self.head_pitch)
         self.copy("v", self.row(arrays, "v", k0), keys, self.value_size, a["values"], self.value_pitch)
         self.keys_block(head, arrays, (q0, count, self.used_vectors(count)), start, k0, keys)
-
-        def clear(p: Lanes) -> None:
+        with c.for_(0, self.blocks_of(keys)) as p:
             for name in ("weight_steps", "slope_steps"):
                 c.clear_bytes(self.steps_at(name, p * self.group + i), self.step_bytes)
-
-        c.for_(0, self.blocks_of(keys), clear)
 
     def by_unit(
         self, head: Lanes, arrays: dict[str, Array], queries: tuple[Lanes, Lanes, Lanes], index: Lanes, k0: Lanes, keys: Lanes
@@ -214,24 +204,18 @@ class UnitBackward(Unit, Backward):
         panels = self.blocks_of(keys)
         self.pack_masks(arrays, q0, k0, count, keys)
         # All of a block is computed, also where there are no queries or keys: the unit reads it.
-        for left, right, steps, out in (
+        for of_keys, of_queries, steps, out in (
             ("key_panels", "query_panels", self.head_steps, a["weights"]), ("value_panels", "gradient_panels", self.value_steps, a["slopes"])
         ):  # fmt: skip
-
-            def scores(p: Lanes, left: str = left, right: str = right, steps: Lanes = steps, out: Array = out) -> None:
+            with c.for_(0, panels) as p:
                 number = index * self.key_steps + p
-                operands = self.steps_at(left, number * steps), self.steps_at(right, i * steps)
+                operands = self.steps_at(of_keys, number * steps), self.steps_at(of_queries, i * steps)
                 self.products(steps, *operands, out.at(p * (BLOCK * lanes)), BLOCK, BLOCK)
-
-            c.for_(0, panels, scores)
         self.slope_lines(arrays, queries, k0, keys, panels)
-
-        def query_sums(d: Lanes) -> None:
+        with c.for_(0, self.head_steps) as d:
             left = self.steps_at("key_turned", (index * self.head_steps + d) * self.key_steps)
             self.products(panels, left, self.tile_areas["slope_panel"], self.block_sums, BLOCK, BLOCK)
             self.call("add_sums", self.block_sums, a["query_sums"].at(d * (BLOCK * lanes)), c.i64(lanes))
-
-        c.for_(0, self.head_steps, query_sums)
 
     def slope_lines(
         self, arrays: dict[str, Array], queries: tuple[Lanes, Lanes, Lanes], k0: Lanes, keys: Lanes, panels: Lanes
@@ -263,8 +247,7 @@ class UnitBackward(Unit, Backward):
         def panel(p: Lanes, edge: bool) -> None:
             weights, slopes = (self.steps_at(name, p * self.group + i) for name in ("weight_steps", "slope_steps"))
             turned = self.steps_at("slope_panel", p)
-
-            def lines(j: Lanes) -> None:
+            with c.for_(0, WIDTH, _LINES) as j:
                 self.fetch_rows()
                 for line in range(_LINES):
                     found = [[one(p * BLOCK + half * WIDTH + j + line, v, edge) for v in range(2)] for half in range(2)]
@@ -275,9 +258,9 @@ class UnitBackward(Unit, Backward):
                     for v in range(2):
                         self.line(found[0][v][1], found[1][v][1], turned.at(self.tile_line(v, j + line)))
 
-            c.for_(0, WIDTH, lines, _LINES)
-
         plain = c.divide(self.plain_rows(c.i64(0), q0, k0, panels * BLOCK, keys), BLOCK)
         if facts.mask == "none":
-            c.for_(0, plain, lambda p: panel(p, False))
-        c.for_(plain, panels, lambda p: panel(p, True))
+            with c.for_(0, plain) as j:
+                panel(j, False)
+        with c.for_(plain, panels) as p:
+            panel(p, True)

@@ -36,7 +36,8 @@ class UnitForward(Unit, Forward):
         self.weight_panel, self.block_sums = self.bytes_of("weight_panel"), self.area("block_sums")
         self.bases = (self.result, self.maxima)
         begin, end, blocks = c.named("i64", "%begin"), c.named("i64", "%end"), c.word("blocks")
-        c.for_(c.divide(begin, blocks), c.divide(end + blocks - 1, blocks), lambda head: self.head(head, begin, end))
+        with c.for_(c.divide(begin, blocks), c.divide(end + blocks - 1, blocks)) as head:
+            self.head(head, begin, end)
         self.release()
 
     # -- keys ---------------------------------------------------------------------------------------------------------
@@ -46,13 +47,11 @@ class UnitForward(Unit, Forward):
         first, after = c.max(begin - head * blocks, 0), c.min(blocks, end - head * blocks)
         arrays = self.addresses(head)
         needed = c.min(self.source, after * self.group_lanes) if facts.causal else self.source
-
-        def fetch_all() -> None:
-            c.for_(0, needed, lambda k0: self.fetch_keys(arrays, k0), self.key_block)
-
-        c.when(self.holds_all, fetch_all)
+        with c.if_(self.holds_all), c.for_(0, needed, self.key_block) as k0:
+            self.fetch_keys(arrays, k0)
         self.look_ahead(head, {"q": self.length, "k": self.source, "v": self.source})
-        c.for_(first, after, lambda group: self.queries_group(head, arrays, group * self.group_lanes))
+        with c.for_(first, after) as group:
+            self.queries_group(head, arrays, group * self.group_lanes)
 
     def place(self, k0: Lanes) -> tuple[Lanes, Array, Array]:
         """Number of a block of keys among those that are held, its keys and its values."""
@@ -72,16 +71,13 @@ class UnitForward(Unit, Forward):
         count = c.min(self.key_block, self.source - k0)
         for slot in slots:
             self.call("open_extent", slot)
-
-        def panel(p: Lanes) -> None:
+        with c.for_(0, self.blocks_of(count)) as p:
             first = k0 + p * BLOCK
             rows = c.min(count - p * BLOCK, BLOCK)
             left = keys.at(p * self.head_steps * self.step_bytes)
             self.pack_block("k", arrays, first, rows, ("left_noted", left, self.step_bytes, slots[0]))
             left = values.at(p * self.step_bytes)
             self.pack_block("v", arrays, first, rows, ("left_turned_noted", left, self.key_steps * self.step_bytes, slots[1]))
-
-        c.for_(0, self.blocks_of(count), panel)
         for slot in slots:
             self.call("close_extent", slot)
 
@@ -101,7 +97,7 @@ class UnitForward(Unit, Forward):
         def count_of(q0: Lanes) -> Lanes:
             return c.min(self.length - q0, BLOCK)
 
-        def start(q0: Lanes) -> None:
+        with c.for_(g0, end, BLOCK) as q0:
             i = c.divide(q0 - g0, BLOCK)
             self.take(i)
             slot = self.slot("extents", i)
@@ -110,24 +106,16 @@ class UnitForward(Unit, Forward):
             self.pack_block("q", arrays, q0, count_of(q0), ("right_turned_noted", right, self.step_bytes, slot))
             self.call("close_extent", slot)
             self.open()
-
-        def finish(q0: Lanes) -> None:
-            self.take(c.divide(q0 - g0, BLOCK))
-            self.finish(arrays, q0, count_of(q0))
-
-        def keys_block(k0: Lanes) -> None:
-            c.when(self.holds_all ^ True, lambda: self.fetch_keys(arrays, k0))
-
-            def step(q0: Lanes) -> None:
+        with c.for_(0, c.min(self.source, end) if facts.causal else self.source, self.key_block) as k0:
+            with c.if_(self.holds_all ^ True):
+                self.fetch_keys(arrays, k0)
+            with c.for_(c.max(g0, k0) if facts.causal else g0, end, BLOCK) as q0:
                 count = count_of(q0)
                 keys = c.min(self.key_block, self.limit(q0, count, self.source) - k0)
                 self.step(head, arrays, (q0, count, c.divide(q0 - g0, BLOCK)), k0, keys)
-
-            c.for_(c.max(g0, k0) if facts.causal else g0, end, step, BLOCK)
-
-        c.for_(g0, end, start, BLOCK)
-        c.for_(0, c.min(self.source, end) if facts.causal else self.source, keys_block, self.key_block)
-        c.for_(g0, end, finish, BLOCK)
+        with c.for_(g0, end, BLOCK) as q0:
+            self.take(c.divide(q0 - g0, BLOCK))
+            self.finish(arrays, q0, count_of(q0))
 
     def step(self, head: Lanes, arrays: dict[str, Array], queries: tuple[Lanes, Lanes, Lanes], k0: Lanes, keys: Lanes) -> None:
         """Block i of the queries, `count` of them from q0 on, with keys [k0, k0 + keys)."""
@@ -139,15 +127,15 @@ class UnitForward(Unit, Forward):
         def by_unit() -> None:
             self.by_unit(head, arrays, queries, k0, keys, key_panels, value_panels)
 
-        def plain() -> None:
-            self.pack("q", self.row(arrays, "q", q0), count, self.head_size, self.queries)
-            self.keys_block(head, arrays, (q0, count, self.used_vectors(count)), k0, keys)
-
         if not self.is_noted:
             by_unit()
             return
         slots = self.slots(index)
-        c.when(self.are_safe(slots[0], self.slot("extents", i)) & self.are_safe(slots[1]), by_unit, plain)
+        with c.if_(self.are_safe(slots[0], self.slot("extents", i)) & self.are_safe(slots[1])):
+            by_unit()
+        with c.else_():
+            self.pack("q", self.row(arrays, "q", q0), count, self.head_size, self.queries)
+            self.keys_block(head, arrays, (q0, count, self.used_vectors(count)), k0, keys)
 
     def by_unit(
         self, head: Lanes, arrays: dict[str, Array], queries: tuple[Lanes, Lanes, Lanes], k0: Lanes, keys: Lanes,
@@ -159,32 +147,21 @@ class UnitForward(Unit, Forward):
         query_panel = self.bytes_of("query_panels").at(i * panel_bytes)
         panels = self.blocks_of(keys)
         self.pack_masks(arrays, q0, k0, count, keys)
-
-        def scores(p: Lanes) -> None:
+        with c.for_(0, panels) as p:
             sums = self.scores.at(p * (BLOCK * lanes))
             self.products(self.head_steps, key_panels.at(p * panel_bytes), query_panel, sums, keys - p * BLOCK, count)
-
-        def softmax(v: Lanes) -> None:
-            rows = panels * BLOCK
-            shift = self.maximum(v, q0, k0, rows, keys)
+        with c.for_(0, self.used_vectors(count)) as v:
+            shift = self.maximum(v, q0, k0, panels * BLOCK, keys)
             self.add_total(v, self.weight_lines(v, panels, shift))
-
-        def results(p: Lanes) -> None:
+        with c.for_(0, self.value_steps) as p:
             left = value_panels.at(p * self.key_steps * self.step_bytes)
             rows = self.value_size - p * BLOCK
             self.products(panels, left, self.weight_panel, self.block_sums, rows, count)
-
-            def add(d: Lanes) -> None:
-                for v in range(self.facts.vectors):
-                    at = d * lanes + v * WIDTH
-                    before, factor = self.result.load(at + p * (BLOCK * lanes), WIDTH), self.factors.load(v * WIDTH, WIDTH)
+            with c.for_(0, c.min(rows, BLOCK)) as d:
+                for of_vector in range(0, self.facts.vectors * WIDTH, WIDTH):
+                    at = d * lanes + of_vector
+                    before, factor = self.result.load(at + p * (BLOCK * lanes), WIDTH), self.factors.load(of_vector, WIDTH)
                     self.result.store(at + p * (BLOCK * lanes), before.fma(factor, self.block_sums.load(at, WIDTH)))
-
-            c.for_(0, c.min(rows, BLOCK), add)
-
-        c.for_(0, panels, scores)
-        c.for_(0, self.used_vectors(count), softmax)
-        c.for_(0, self.value_steps, results)
 
     def weight_lines(self, v: Lanes, panels: Lanes, shift: Lanes) -> Lanes:
         """Scores of vector v to weights, right operands; their sums."""
@@ -196,10 +173,9 @@ class UnitForward(Unit, Forward):
             found = self.weight(self.scores.load(c.i64(row) * lanes + v * WIDTH, WIDTH) - shift)
             return found, found * self.kept(c.i64(row), v) if self.facts.dropout else found
 
-        def panel(p: Lanes) -> None:
+        with c.for_(0, panels) as p:
             tile = self.weight_panel.at(p * self.step_bytes)
-
-            def lines(j: Lanes) -> None:
+            with c.for_(0, WIDTH, _LINES) as j:
                 self.fetch_rows()
                 found = []
                 for line in range(_LINES):
@@ -211,8 +187,4 @@ class UnitForward(Unit, Forward):
                 while len(found) > 1:
                     found = [a + b for a, b in zip(found[::2], found[1::2], strict=True)]
                 total.set(total.get() + found[0])
-
-            c.for_(0, WIDTH, lines, _LINES)
-
-        c.for_(0, panels, panel)
         return total.get()

@@ -89,17 +89,21 @@ def _multiply(facts: Facts, b: Builder, w: dict[str, str]) -> None:
     w["blocks"] = b.sdiv(w["k"], facts.block)
     w["sums"] = b.gep("float", w["factors"], w["blocks"])
     w["products"] = b.gep("float", w["sums"], w["blocks"])
-    b.loop(0, w["m"], 1, lambda row: _row(b, facts, w, row))
+    with b.for_(0, w["m"]) as row:
+        _row(b, facts, w, row)
 
 
 def _row(b: Builder, facts: Facts, w: dict[str, str], row: str) -> None:
     """One row of x with the weights' rows [begin, end)."""
     source = b.gep("float", w["x"], b.mul(row, w["x_row"]))
-    b.loop(0, w["blocks"], 1, lambda block: _prepare(b, facts, w, source, block))
+    with b.for_(0, w["blocks"]) as block:
+        _prepare(b, facts, w, source, block)
     whole = b.add("%begin", b.mul(b.sdiv(b.sub("%end", "%begin"), ROWS), ROWS))
     target = b.gep("float", w["out"], b.mul(row, w["n"]))
-    b.loop("%begin", whole, ROWS, lambda n: _weights(b, facts, w, target, n, ROWS))
-    b.loop(whole, "%end", 1, lambda n: _weights(b, facts, w, target, n, 1))
+    with b.for_("%begin", whole, ROWS) as n:
+        _weights(b, facts, w, target, n, ROWS)
+    with b.for_(whole, "%end") as n:
+        _weights(b, facts, w, target, n, 1)
 
 
 def _prepare(b: Builder, facts: Facts, w: dict[str, str], source: str, block: str) -> None:

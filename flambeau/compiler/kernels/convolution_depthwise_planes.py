@@ -57,18 +57,15 @@ def clear(b: Builder, element: Element, width: int, target: str, count: str) -> 
     """Zero `count` elements, a multiple of the width."""
     type_ = vector(element.compute, width)
     zero = element.zero(width)
-    b.loop(
-        0, count, width,
-        lambda i: b.store(type_, zero, b.gep(element.compute, target, i), element.compute_bytes),
-    )  # fmt: skip
+    with b.for_(0, count, width) as i:
+        b.store(type_, zero, b.gep(element.compute, target, i), element.compute_bytes)
 
 
 def copy_row(
     b: Builder, element: Element, width: int, kind: str, source: str, count: str, distance: str, target: str
 ) -> None:  # fmt: skip
     """`count` elements, `distance` apart, to neighbours at target, in the compute type."""
-
-    def chunk(x: str) -> None:
+    with b.for_(0, count, width) as x:
         left = b.sub(count, x)
         at = b.gep(element.memory, source, b.mul(x, distance))
         read = masked_read(b, element.memory, width, element.memory_bytes, kind, "0", left, distance)
@@ -79,52 +76,38 @@ def copy_row(
         else:
             b.masked_store(element.compute, width, value, to, bit_mask(b, width, 0, left), element.compute_bytes)
 
-    b.loop(0, count, width, chunk)
-
 
 def fill_plane(b: Builder, facts: Facts, w: dict[str, str], source: str, target: str) -> None:
     """Lay the image at `source` out as a plane; the zeros around it must be there already."""
     element = facts.element
-
-    def row(y: str) -> None:
+    with b.for_(0, w["height"]) as y:
         place_y = b.add(b.mul(y, w["spread_y"]), w["top"])
         sub_y, row_y = b.op(f"urem i64 {place_y}, {w['deal_y']}"), b.op(f"udiv i64 {place_y}, {w['deal_y']}")
         line = b.add(b.mul(b.mul(sub_y, w["deal_x"]), w["rows"]), row_y)  # in rows of the first sub-plane of this sub_y
         from_row = b.gep(element.memory, source, b.mul(y, w["stride_y"]))
         # Places before 0 (more padding taken away than the taps reach) or after the plane are never read: skip them.
         inside = b.op(f"icmp ult i64 {place_y}, {b.mul(w['rows'], w['deal_y'])}")
-
-        def body() -> None:
+        with b.if_(inside):
             if facts.kind != "scalar":
                 first = b.max(b.sub(0, w["left"]), 0)
                 after = b.min(w["width"], b.sub(w["pitch"], w["left"]))
                 to = b.gep(element.compute, target, b.add(b.mul(line, w["pitch"]), b.add(first, w["left"])))
                 start = b.gep(element.memory, from_row, b.mul(first, w["stride_x"]))
                 copy_row(b, element, facts.width, facts.kind, start, b.sub(after, first), w["stride_x"], to)
-                return
-
-            def column(x: str) -> None:
-                place_x = b.add(b.mul(x, w["spread_x"]), w["left"])
-                sub_x, column_x = b.op(f"urem i64 {place_x}, {w['deal_x']}"), b.op(f"udiv i64 {place_x}, {w['deal_x']}")
-                within = b.op(f"icmp ult i64 {place_x}, {b.mul(w['pitch'], w['deal_x'])}")
-
-                def copy() -> None:
-                    value = b.load(element.memory, b.gep(element.memory, from_row, b.mul(x, w["stride_x"])), element.memory_bytes)
-                    at = b.add(b.mul(b.add(line, b.mul(sub_x, w["rows"])), w["pitch"]), column_x)
-                    b.store(
-                        element.compute,
-                        element.widen(b, 1, value),
-                        b.gep(element.compute, target, at),
-                        element.compute_bytes,
-                    )
-
-                b.when(within, copy)
-
-            b.loop(0, w["width"], 1, column)
-
-        b.when(inside, body)
-
-    b.loop(0, w["height"], 1, row)
+            else:
+                with b.for_(0, w["width"]) as x:
+                    place_x = b.add(b.mul(x, w["spread_x"]), w["left"])
+                    sub_x, column_x = b.op(f"urem i64 {place_x}, {w['deal_x']}"), b.op(f"udiv i64 {place_x}, {w['deal_x']}")
+                    within = b.op(f"icmp ult i64 {place_x}, {b.mul(w['pitch'], w['deal_x'])}")
+                    with b.if_(within):
+                        value = b.load(element.memory, b.gep(element.memory, from_row, b.mul(x, w["stride_x"])), element.memory_bytes)
+                        at = b.add(b.mul(b.add(line, b.mul(sub_x, w["rows"])), w["pitch"]), column_x)
+                        b.store(
+                            element.compute,
+                            element.widen(b, 1, value),
+                            b.gep(element.compute, target, at),
+                            element.compute_bytes,
+                        )
 
 
 def planes_body(facts: Facts, has_epilogue: bool, b: Builder, w: dict[str, str]) -> None:
@@ -138,31 +121,22 @@ def planes_body(facts: Facts, has_epilogue: bool, b: Builder, w: dict[str, str])
     wide = b.mul(w["pitch"], w["out_height"])
     # The zeros around the image stay: every unit overwrites the same places.
     clear(b, element, width, plane, w["total"])
-
-    def unit(u: str) -> None:
+    with b.for_("%begin", "%end") as u:
         n, c = b.op(f"udiv i64 {u}, {w['channels']}"), b.op(f"urem i64 {u}, {w['channels']}")
         out = b.gep(memory, w["out"], b.add(b.mul(n, w["out_batch"]), b.mul(c, w["out_channel"])))
-
-        def from_plane(m: str) -> None:
+        with b.for_(0, w["planes"]) as m:
             # Forward: source channel c / multiplier, weight c. Gradient: source and weight channel c * multiplier + m.
             channel = b.add(b.mul(b.op(f"udiv i64 {c}, {w['per_source']}"), w["planes"]), m)
             weight = b.add(b.mul(c, w["planes"]), m)
             image = b.gep(memory, w["source"], b.add(b.mul(n, w["source_batch"]), b.mul(channel, w["source_channel"])))
             fill_plane(b, facts, w, image, plane)
             first_weight = b.gep(memory, w["weights"], b.mul(weight, w["weight_channel"]))
-
-            def weight_row(ty: str) -> None:
-                def one(tx: str) -> None:
-                    at = b.add(b.mul(ty, w["weight_y"]), b.mul(tx, w["weight_x"]))
-                    value = element.widen(b, 1, b.load(memory, b.gep(memory, first_weight, at), element.memory_bytes))
-                    b.store(compute, value, b.gep(compute, coefficients, b.add(b.mul(ty, w["taps_x"]), tx)), size)
-
-                b.loop(0, w["taps_x"], 1, one)
-
-            b.loop(0, w["taps_y"], 1, weight_row)
+            with b.for_(0, w["taps_y"]) as ty, b.for_(0, w["taps_x"]) as tx:
+                at = b.add(b.mul(ty, w["weight_y"]), b.mul(tx, w["weight_x"]))
+                value = element.widen(b, 1, b.load(memory, b.gep(memory, first_weight, at), element.memory_bytes))
+                b.store(compute, value, b.gep(compute, coefficients, b.add(b.mul(ty, w["taps_x"]), tx)), size)
             fresh = b.op(f"icmp eq i64 {m}, 0")
-
-            def results(q: str) -> None:
+            with b.for_(0, wide, VECTORS * width) as q:
                 old = []
                 for v in range(VECTORS):
                     at = b.gep(compute, result, b.add(q, v * width))
@@ -177,34 +151,20 @@ def planes_body(facts: Facts, has_epilogue: bool, b: Builder, w: dict[str, str])
 
                 for v, value in enumerate(b.loop(0, w["taps"], 1, tap, old)):
                     b.store(type_, value, b.gep(compute, result, b.add(q, v * width)), size)
-
-            b.loop(0, wide, VECTORS * width, results)
-
-        b.loop(0, w["planes"], 1, from_plane)
-
-        def store_row(y: str) -> None:
+        with b.for_(0, w["out_height"]) as y:
             from_row = b.gep(compute, result, b.mul(y, w["pitch"]))
             to_row = b.gep(memory, out, b.mul(y, w["out_y"]))
-
-            def chunk(x: str) -> None:
-                mask = bit_mask(b, width, 0, b.sub(w["out_width"], x))
-                value = element.narrow(b, width, b.load(type_, b.gep(compute, from_row, x), size))
-                b.masked_store(memory, width, value, b.gep(memory, to_row, x), mask, element.memory_bytes)
-
-            def single(x: str) -> None:
-                value = element.narrow(b, 1, b.load(compute, b.gep(compute, from_row, x), size))
-                b.store(memory, value, b.gep(memory, to_row, b.mul(x, w["out_x"])), element.memory_bytes)
-
             if facts.unit_out and width > 1:
-                b.loop(0, w["out_width"], width, chunk)
+                with b.for_(0, w["out_width"], width) as x:
+                    mask = bit_mask(b, width, 0, b.sub(w["out_width"], x))
+                    value = element.narrow(b, width, b.load(type_, b.gep(compute, from_row, x), size))
+                    b.masked_store(memory, width, value, b.gep(memory, to_row, x), mask, element.memory_bytes)
             else:
-                b.loop(0, w["out_width"], 1, single)
-
-        b.loop(0, w["out_height"], 1, store_row)
+                with b.for_(0, w["out_width"]) as x:
+                    value = element.narrow(b, 1, b.load(compute, b.gep(compute, from_row, x), size))
+                    b.store(memory, value, b.gep(memory, to_row, b.mul(x, w["out_x"])), element.memory_bytes)
         if has_epilogue:
             b.call("void", "epilogue", [
                 ("ptr", "%args"), ("i64", n), ("i64", c), ("i64", b.add(c, 1)), ("i64", "0"),
                 ("i64", b.mul(w["out_height"], w["out_width"])),
             ], declare=False)  # fmt: skip
-
-    b.loop("%begin", "%end", 1, unit)

@@ -19,23 +19,18 @@ def weight_body(facts: Facts, g_kind: str, b: Builder, w: dict[str, str]) -> Non
     clear(b, element, width, plane, w["total"])
     clear(b, element, width, spread, w["spread"])
     last_tap = b.sub(w["taps"], 1)
-
-    def unit(o: str) -> None:
+    with b.for_("%begin", "%end") as o:
         c = b.op(f"udiv i64 {o}, {w['multiplier']}")
-
-        def tap_group(t: str) -> None:
+        with b.for_(0, w["taps"], _TAPS) as t:
             # Taps beyond the last repeat the last; their sums are not stored.
             places = [b.gep(compute, plane, b.load("i64", b.gep("i64", w["shifts"], b.min(b.add(t, i), last_tap)), 8)) for i in range(_TAPS)]
 
             def image(n: str, *sums: str) -> list[str]:
                 fill_plane(b, facts, w, b.gep(memory, w["x"], b.add(b.mul(n, w["x_batch"]), b.mul(c, w["x_channel"]))), plane)
                 g = b.gep(memory, w["g"], b.add(b.mul(n, w["g_batch"]), b.mul(o, w["g_channel"])))
-
-                def row(y: str) -> None:
+                with b.for_(0, w["g_height"]) as y:
                     to = b.gep(compute, spread, b.mul(y, w["pitch"]))
                     copy_row(b, element, width, g_kind, b.gep(memory, g, b.mul(y, w["g_y"])), w["g_width"], w["g_x"], to)
-
-                b.loop(0, w["g_height"], 1, row)
 
                 def step(q: str, *inner: str) -> list[str]:
                     left = b.load(type_, b.gep(compute, spread, q), size)
@@ -63,8 +58,5 @@ def weight_body(facts: Facts, g_kind: str, b: Builder, w: dict[str, str]) -> Non
                     at = b.add(b.mul(o, w["weight_channel"]), b.add(b.mul(ty, w["weight_y"]), b.mul(tx, w["weight_x"])))
                     b.store(memory, element.narrow(b, 1, value), b.gep(memory, w["out"], at), element.memory_bytes)
 
-                b.when(b.op(f"icmp slt i64 {b.add(t, i)}, {w['taps']}"), store)
-
-        b.loop(0, w["taps"], _TAPS, tap_group)
-
-    b.loop("%begin", "%end", 1, unit)
+                with b.if_(b.op(f"icmp slt i64 {b.add(t, i)}, {w['taps']}")):
+                    store()

@@ -86,7 +86,8 @@ def _micro_kernel(facts: Facts, height: int, vectors: int, b: Builder) -> str:
     def store_all(adding: bool) -> None:
         for i in range(height - 1):
             store(i, adding)
-        b.when(b.op(f"icmp eq i64 %count, {height}"), partial(store, height - 1, adding))
+        with b.if_(b.op(f"icmp eq i64 %count, {height}")):
+            store(height - 1, adding)
 
     adding, setting, done = b.new_label("add"), b.new_label("set"), b.new_label("done")
     b.emit(f"br i1 %add, label %{adding}, label %{setting}")
@@ -138,18 +139,15 @@ def _store_sums(facts: Facts, b: Builder) -> str:
     type_ = vector(compute, width)
     b.allocas.append(f"  %square = alloca [{width * width} x {compute}], align 64")
     unit = facts.direct or facts.unit_out
-
-    def line(y: str) -> None:
+    with b.for_(0, "%lines") as y:
         to_line = b.gep(memory, "%out", b.mul(y, "%out_y"))
         from_line = b.mul(y, "%length")
-
-        def pixels(x: str) -> None:
+        with b.for_(0, "%length", width) as x:
             left = b.sub("%length", x)
             mask = bit_mask(b, width, 0, left)
             source = b.gep(compute, "%sums", b.mul(b.add(from_line, x), columns))
             target = b.gep(memory, to_line, b.mul(x, "%out_x"))
-
-            def lanes(lane: str) -> None:
+            with b.for_(0, "%valid", width) as lane:
                 rows = [b.load(type_, b.gep(compute, source, b.add(lane, i * columns)), size) for i in range(width)]
                 channels = transpose_vectors(b, compute, rows)
                 here = b.gep(memory, target, b.mul(lane, "%out_row"))
@@ -159,47 +157,27 @@ def _store_sums(facts: Facts, b: Builder) -> str:
                     to = b.gep(memory, here, b.mul(i, "%out_row"))
                     b.masked_store(memory, width, element.narrow(b, width, value), to, mask, element.memory_bytes)
 
-                def all_channels() -> None:
-                    for i, value in enumerate(channels):
-                        store(i, value)
-
                 def some_channels() -> None:
                     for i, value in enumerate(channels):
                         b.store(type_, value, b.gep(compute, "%square", i * width), size)
-
-                    def one(i: str) -> None:
-                        row = b.gep(compute, "%square", b.mul(i, width))
+                    with b.for_(0, b.min(count, width)) as channel:
+                        row = b.gep(compute, "%square", b.mul(channel, width))
                         if unit and width > 1:
-                            store(i, b.load(type_, row, size))
-                            return
-
-                        def pixel(q: str) -> None:
-                            value = element.narrow(b, 1, b.load(compute, b.gep(compute, row, q), size))
-                            at = b.add(b.mul(i, "%out_row"), b.mul(q, "%out_x"))
-                            b.store(memory, value, b.gep(memory, here, at), element.memory_bytes)
-
-                        b.loop(0, b.min(left, width), 1, pixel)
-
-                    b.loop(0, b.min(count, width), 1, one)
+                            store(channel, b.load(type_, row, size))
+                        else:
+                            with b.for_(0, b.min(left, width)) as q:
+                                value = element.narrow(b, 1, b.load(compute, b.gep(compute, row, q), size))
+                                at = b.add(b.mul(channel, "%out_row"), b.mul(q, "%out_x"))
+                                b.store(memory, value, b.gep(memory, here, at), element.memory_bytes)
 
                 if not unit or width == 1:
                     some_channels()
-                    return
-                whole, part, done = b.new_label("whole"), b.new_label("part"), b.new_label("done")
-                b.emit(f"br i1 {b.op(f'icmp sge i64 {count}, {width}')}, label %{whole}, label %{part}")
-                b.label(whole)
-                all_channels()
-                b.branch(done)
-                b.label(part)
-                some_channels()
-                b.branch(done)
-                b.label(done)
-
-            b.loop(0, "%valid", width, lanes)
-
-        b.loop(0, "%length", width, pixels)
-
-    b.loop(0, "%lines", 1, line)
+                else:
+                    with b.if_(b.op(f"icmp sge i64 {count}, {width}")):
+                        for i, value in enumerate(channels):
+                            store(i, value)
+                    with b.else_():
+                        some_channels()
     return b.function(
         "define internal void @store_sums(ptr noalias %sums, ptr noalias %out, i64 %out_row, i64 %out_y, i64 %out_x, "
         "i64 %lines, i64 %length, i64 %valid) noinline #0"
@@ -215,7 +193,7 @@ def body(facts: Facts, has_epilogue: bool, b: Builder, w: dict[str, str]) -> Non
     def source_of(n0: str, g: str) -> str:
         return b.gep(memory, w["source"], b.add(b.mul(n0, w["source_batch"]), b.mul(g, w["source_group"])))
 
-    def unit(u: str) -> None:
+    with b.for_("%begin", "%end") as u:
         split, bx, by, g, n0 = decode_unit(b, w, u)
         # What the unit after this one will copy is fetched meanwhile; the last unit fetches its own once more.
         _, next_bx, next_by, next_g, next_n0 = decode_unit(b, w, b.min(b.add(u, 1), b.sub("%end", 1)))
@@ -226,15 +204,13 @@ def body(facts: Facts, has_epilogue: bool, b: Builder, w: dict[str, str]) -> Non
         source = source_of(n0, g)
         out = b.gep(memory, w["out"], b.add(b.mul(n0, w["out_batch"]), b.mul(g, w["out_group"])))
         weights = b.gep(compute, w["weights"], b.mul(g, w["weights_group"]))
-
-        def phase(f: str) -> None:
+        with b.for_(0, w["phases"]) as f:
             at = b.gep("i64", w["table"], b.mul(f, len(PHASE)))
             q = load_record(b, at, PHASE)
             rows = b.sub(b.min(b.add(y0, w["block_rows"]), q["height"]), y0)
             columns = b.sub(b.min(b.add(x0, w["block_columns"]), q["width"]), x0)
             any_pixels = b.op(f"and i1 {b.op(f'icmp sgt i64 {rows}, 0')}, {b.op(f'icmp sgt i64 {columns}, 0')}")
-
-            def body() -> None:
+            with b.if_(any_pixels):
                 # A phase without taps has one pass over no channels, which stores zeros.
                 taps = b.mul(q["taps_y"], q["taps_x"])
                 any_taps = b.op(f"icmp sgt i64 {taps}, 0")
@@ -242,28 +218,23 @@ def body(facts: Facts, has_epilogue: bool, b: Builder, w: dict[str, str]) -> Non
                 image_planes = w["source_batch"] if facts.in_place else b.mul(w["channels"], q["plane"])
                 pixels_at = b.gep(memory, source, x0) if facts.in_place else planes
                 area = b.mul(rows, columns)
-
-                def copy(i: str) -> None:
-                    image = b.gep(memory, source, b.mul(i, w["source_batch"]))
-                    b.call("void", "copy_planes", [
-                        ("ptr", at), ("ptr", image), ("ptr", b.gep(compute, planes, b.mul(i, image_planes))),
-                        ("i64", channels), ("i64", y0), ("i64", x0), ("i64", rows),
-                    ], declare=False)  # fmt: skip
-
                 if not facts.in_place:
-                    b.loop(0, images, 1, copy)
+                    with b.for_(0, images) as i:
+                        image = b.gep(memory, source, b.mul(i, w["source_batch"]))
+                        b.call("void", "copy_planes", [
+                            ("ptr", at), ("ptr", image), ("ptr", b.gep(compute, planes, b.mul(i, image_planes))),
+                            ("i64", channels), ("i64", y0), ("i64", x0), ("i64", rows),
+                        ], declare=False)  # fmt: skip
                 # A unit's share of fetching the next one's channels, in steps of a channel of all its pixels.
                 fetch_step = b.mul(b.op(f"udiv i64 {b.add(b.sub(o_high, o_low), tile.columns - 1)}, {tile.columns}"), area)
                 next_y, next_x = b.mul(next_by, w["block_rows"]), b.mul(next_bx, w["block_columns"])
                 weights_f = b.gep(compute, weights, q["weights_offset"])
                 panel_k = b.mul(w["channels"], taps)
-
-                def panel(o: str) -> None:
+                with b.for_(o_low, o_high, tile.columns) as o:
                     lanes = b.min(tile.columns, b.sub(o_high, o))
                     vectors = b.op(f"udiv i64 {b.add(lanes, tile.width - 1)}, {tile.width}")
                     weights_o = b.gep(compute, weights_f, b.mul(o, panel_k))
-
-                    def channel_block(c: str) -> None:
+                    with b.for_(0, b.max(channels, 1), q["channel_block"]) as c:
                         count = b.min(q["channel_block"], b.sub(channels, c))
                         row_k = b.mul(count, q["taps_x"])
                         write_table(b, "%args", q, table, count, by_rows=True)
@@ -283,55 +254,37 @@ def body(facts: Facts, has_epilogue: bool, b: Builder, w: dict[str, str]) -> Non
                             image = b.gep(memory, source_of(next_n0, next_g), b.mul(i, w["source_batch"]))
                             fetch_planes(b, element, q, image, next_y, next_x, low, high)
 
-                        def row(i: str, y: str, line0: str, sums0: str) -> None:
-                            if facts.kind != "gather" and not facts.in_place:
-                                fetch(i, b.mul(y, columns), columns)
-                            low, high = tap_rows(b, q, b.add(y0, y))
-                            k0, k = b.mul(low, row_k), b.mul(b.sub(high, low), row_k)
-                            table_y = b.gep("i64", table, k0)
-                            weights_y = b.gep(compute, weights_c, b.mul(k0, tile.columns))
-                            line = b.gep(compute, line0, b.mul(y, q["pitch"]))
-                            sums_y = b.gep(compute, sums0, b.mul(b.mul(y, columns), tile.columns))
-
-                            def pixels(x: str) -> None:
-                                wide = b.min(w["tile_pixels"], b.sub(columns, x))
-                                if facts.in_place:
-                                    fetch(i, x, wide)
-                                b.call("void", "pixels", [
-                                    ("i64", k), ("ptr", table_y), ("ptr", b.gep(compute, line, x)), ("ptr", weights_y),
-                                    ("ptr", b.gep(compute, sums_y, b.mul(x, tile.columns))), ("i1", add),
-                                    ("i64", wide), ("i64", vectors),
-                                ], declare=False)  # fmt: skip
-
-                            b.loop(0, columns, w["tile_pixels"], pixels)
-
-                        def image(i: str) -> None:
+                        with b.for_(0, images) as i:
                             line0 = b.gep(compute, planes_c, b.mul(i, image_planes))
                             sums0 = b.gep(compute, sums, b.mul(b.mul(i, area), tile.columns))
-                            b.loop(0, rows, 1, lambda y: row(i, y, line0, sums0))
-
-                        b.loop(0, images, 1, image)
-
-                    b.loop(0, b.max(channels, 1), q["channel_block"], channel_block)
+                            with b.for_(0, rows) as y:
+                                if facts.kind != "gather" and not facts.in_place:
+                                    fetch(i, b.mul(y, columns), columns)
+                                low, high = tap_rows(b, q, b.add(y0, y))
+                                k0, k = b.mul(low, row_k), b.mul(b.sub(high, low), row_k)
+                                table_y = b.gep("i64", table, k0)
+                                weights_y = b.gep(compute, weights_c, b.mul(k0, tile.columns))
+                                line = b.gep(compute, line0, b.mul(y, q["pitch"]))
+                                sums_y = b.gep(compute, sums0, b.mul(b.mul(y, columns), tile.columns))
+                                with b.for_(0, columns, w["tile_pixels"]) as x:
+                                    wide = b.min(w["tile_pixels"], b.sub(columns, x))
+                                    if facts.in_place:
+                                        fetch(i, x, wide)
+                                    b.call("void", "pixels", [
+                                        ("i64", k), ("ptr", table_y), ("ptr", b.gep(compute, line, x)), ("ptr", weights_y),
+                                        ("ptr", b.gep(compute, sums_y, b.mul(x, tile.columns))), ("i1", add),
+                                        ("i64", wide), ("i64", vectors),
+                                    ], declare=False)  # fmt: skip
                     start = b.add(b.mul(y0, q["out_y"]), b.mul(x0, q["out_x"]))
                     to = b.gep(memory, out, b.add(b.add(q["out_offset"], start), b.mul(o, w["out_row"])))
                     lines, length = ("1", area) if facts.direct else (rows, columns)
-
-                    def store(i: str) -> None:
+                    with b.for_(0, images) as i:
                         b.call("void", "store_sums", [
                             ("ptr", b.gep(compute, sums, b.mul(b.mul(i, area), tile.columns))),
                             ("ptr", b.gep(memory, to, b.mul(i, w["out_batch"]))), ("i64", w["out_row"]),
                             ("i64", q["out_y"]),
                             ("i64", q["out_x"]), ("i64", lines), ("i64", length), ("i64", lanes),
                         ], declare=False)  # fmt: skip
-
-                    b.loop(0, images, 1, store)
-
-                b.loop(o_low, o_high, tile.columns, panel)
-
-            b.when(any_pixels, body)
-
-        b.loop(0, w["phases"], 1, phase)
         if has_epilogue:
             # Whole rows, or a piece of one: either way neighbours in the output.
             y_low, x_low = b.mul(y0, w["scale_y"]), b.mul(x0, w["scale_x"])
@@ -342,5 +295,3 @@ def body(facts: Facts, has_epilogue: bool, b: Builder, w: dict[str, str]) -> Non
             after = b.add(b.mul(b.sub(y_high, 1), w["out_width"]), x_high)
 
             call_epilogue(b, n0, images, (b.add(row, o_low), b.add(row, o_high)), (first, after))
-
-    b.loop("%begin", "%end", 1, unit)

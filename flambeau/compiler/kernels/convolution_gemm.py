@@ -198,15 +198,13 @@ def _body(facts: Facts, has_epilogue: bool, b: Builder, w: dict[str, str]) -> No
     patches = b.gep("i8", w["scratch"], b.mul("%worker", w["scratch_bytes"]))
     tiles = b.gep("i8", patches, w["tile_offset"])
     phase_tiles = b.mul(w["rows"], w["tile_row"])
-
-    def unit(u: str) -> None:
+    with b.for_("%begin", "%end") as u:
         image, block = b.op(f"udiv i64 {u}, {w['blocks']}"), b.op(f"urem i64 {u}, {w['blocks']}")
         n, g = b.op(f"udiv i64 {image}, {w['groups']}"), b.op(f"urem i64 {image}, {w['groups']}")
         source = b.gep(memory, w["source"], b.add(b.mul(n, w["source_batch"]), b.mul(g, w["source_group"])))
         out = b.gep(memory, w["out"], b.add(b.mul(n, w["out_batch"]), b.mul(g, w["out_group"])))
         weights = b.gep(compute, w["weights"], b.mul(g, w["weights_group"]))
-
-        def phase(f: str) -> None:
+        with b.for_(0, w["phases"]) as f:
             geometry = b.gep("i64", geometries, b.mul(f, WORDS))
             field = {
                 name: load_word(b, geometry, word_of(name))
@@ -224,30 +222,24 @@ def _body(facts: Facts, has_epilogue: bool, b: Builder, w: dict[str, str]) -> No
                 target, target_row = b.gep(memory, out, first), w["out_row"]
             else:
                 target, target_row = b.gep(memory, tiles, b.mul(f, phase_tiles)), w["tile_row"]
-
-            def channel_block(c: str) -> None:
+            with b.for_(0, b.max(channels, 1), field["channel_block"]) as c:
                 count = b.min(field["channel_block"], b.sub(channels, c))
                 k = b.mul(count, taps)
                 from_ = b.gep(memory, source, b.mul(c, field["stride_channel"]))
-
-                def pack(p: str) -> None:
+                with b.for_(first, after, tile.columns) as p:
                     columns = b.min(tile.columns, b.sub(after, p))
                     panel = b.gep(compute, patches, b.mul(b.sub(p, first), k))
                     b.call("void", "pack_patches", [
                         ("ptr", geometry), ("ptr", from_), ("i64", p), ("i64", columns), ("i64", count), ("ptr", panel),
                     ], declare=False)  # fmt: skip
-
-                b.loop(first, after, tile.columns, pack)
                 add = b.op(f"icmp sgt i64 {c}, 0")
                 weights_c = b.gep(compute, weights_at, b.mul(b.mul(c, taps), tile.rows))
-
-                def pixel_panel(p: str) -> None:
+                with b.for_(first, after, tile.columns) as p:
                     columns = b.min(tile.columns, b.sub(after, p))
                     column = b.sub(p, first)
                     panel = b.gep(compute, patches, b.mul(column, k))
                     to = b.gep(memory, target, column)
-
-                    def row_panel(r: str) -> None:
+                    with b.for_(0, w["rows"], tile.rows) as r:
                         b.call("void", "tile", [
                             ("i64", k), ("ptr", b.gep(compute, weights_c, b.mul(r, panels_k))), ("i64", "1"),
                             ("i64", str(tile.rows)), ("ptr", panel), ("i64", str(tile.columns)),
@@ -255,14 +247,6 @@ def _body(facts: Facts, has_epilogue: bool, b: Builder, w: dict[str, str]) -> No
                             ("i1", add),
                             ("i64", b.min(tile.rows, b.sub(w["rows"], r))), ("i64", columns),
                         ], declare=False)  # fmt: skip
-
-                    b.loop(0, w["rows"], tile.rows, row_panel)
-
-                b.loop(first, after, tile.columns, pixel_panel)
-
-            b.loop(0, b.max(channels, 1), field["channel_block"], channel_block)
-
-        b.loop(0, w["phases"], 1, phase)
         if not facts.direct:
             _scatter(b, facts, w, geometries, tiles, phase_tiles, block, out)
         if has_epilogue:
@@ -273,46 +257,29 @@ def _body(facts: Facts, has_epilogue: bool, b: Builder, w: dict[str, str]) -> No
                 ("i64", b.min(b.add(column, w["epilogue_block"]), w["epilogue_columns"])),
             ], declare=False)  # fmt: skip
 
-    b.loop("%begin", "%end", 1, unit)
-
 
 def _scatter(
     b: Builder, facts: Facts, w: dict[str, str], geometries: str, tiles: str, phase_tiles: str, block: str, out: str
 ) -> None:  # fmt: skip
     """Bring each phase's tile to its pixels of the output. A block that is no whole row starts inside one."""
     memory, size = facts.element.memory, facts.element.memory_bytes
-
-    def phase(f: str) -> None:
+    with b.for_(0, w["phases"]) as f:
         geometry = b.gep("i64", geometries, b.mul(f, WORDS))
         field = {name: load_word(b, geometry, word_of(name)) for name in ("pixels", "block", "width", "out_offset", "out_y", "out_x")}
         first = b.mul(block, field["block"])
         after = b.min(b.add(first, field["block"]), field["pixels"])
         origin = b.gep(memory, out, field["out_offset"])
         tile = b.gep(memory, tiles, b.mul(f, phase_tiles))
-
-        def body() -> None:
+        with b.if_(b.op(f"icmp slt i64 {first}, {after}")):
             y0 = b.sdiv(first, field["width"])
             y1 = b.sdiv(b.add(after, b.sub(field["width"], 1)), field["width"])
-
-            def row(r: str) -> None:
+            with b.for_(0, w["rows"]) as r:
                 from_row = b.gep(memory, tile, b.mul(r, w["tile_row"]))
                 to_row = b.gep(memory, origin, b.mul(r, w["out_row"]))
-
-                def line(y: str) -> None:
+                with b.for_(y0, y1) as y:
                     start = b.mul(y, field["width"])
                     low, high = b.max(first, start), b.min(after, b.add(start, field["width"]))
                     to = b.gep(memory, to_row, b.mul(y, field["out_y"]))
-
-                    def pixel(q: str) -> None:
+                    with b.for_(low, high) as q:
                         value = b.load(memory, b.gep(memory, from_row, b.sub(q, first)), size)
                         b.store(memory, value, b.gep(memory, to, b.mul(b.sub(q, start), field["out_x"])), size)
-
-                    b.loop(low, high, 1, pixel)
-
-                b.loop(y0, y1, 1, line)
-
-            b.loop(0, w["rows"], 1, row)
-
-        b.when(b.op(f"icmp slt i64 {first}, {after}"), body)
-
-    b.loop(0, w["phases"], 1, phase)

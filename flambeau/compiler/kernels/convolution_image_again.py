@@ -34,18 +34,13 @@ def weights_again(p: Problem, gradient: bool, steps: Steps, weights: Partner, pa
 
 
 def _again(b: Builder, w: dict[str, str]) -> None:
-    def unit(u: str) -> None:
+    with b.for_("%begin", "%end") as u:
         group = b.op(f"udiv i64 {u}, {w['partner_count']}")
         own = operand_verdict(b, w["steps"], w["notes_at"], w["notes"], w["elements"], group)
         fit, _ = halves_do(b, own, "weights", w, group)
-
-        def pack() -> None:
+        with b.if_(b.op(f"xor i1 {fit}, true")):
             b.call_address(w["pack"], [
                 ("ptr", w["panel"]), ("i64", u), ("ptr", b.gep("i8", w["scratch"], b.mul("%worker", w["scratch_bytes"]))),
                 ("ptr", b.gep("i8", w["partner"], b.add(w["panels_at"], b.mul(u, w["panel_bytes"])))),
                 ("ptr", b.gep("i8", w["partner"], b.mul(u, HEADER))),
             ])  # fmt: skip
-
-        b.when(b.op(f"xor i1 {fit}, true"), pack)
-
-    b.loop("%begin", "%end", 1, unit)

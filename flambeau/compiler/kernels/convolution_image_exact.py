@@ -37,14 +37,11 @@ def _exact(layout: Layout, name: str, b: Builder) -> str:
     first_channel = b.mul(b.mul("%group", w["channels"]), w["source_channel"])
     kernel = b.gep("float", w["kernel"], b.add(b.mul("%group", w["kernel_group"]), b.mul("%output", w["kernel_row"])))
     last = b.sub("%outputs", 1)
-
-    def pixel(i: str) -> None:
+    with b.for_(0, "%pixels") as i:
         entries, count = b.gep("i8", "%table", b.mul(i, list_bytes)), b.load("i64", b.gep("i64", "%counts", i), 8)
-
-        def outputs(o: str) -> None:
+        with b.for_(0, "%outputs", _EXACT_OUTPUTS) as o:
             kernels = [b.gep("float", kernel, b.mul(b.min(b.add(o, j), last), w["kernel_row"])) for j in range(_EXACT_OUTPUTS)]
-
-            def some_images(n: str) -> None:
+            with b.for_(0, "%images", WIDTH) as n:
                 mask = bit_mask(b, WIDTH, 0, b.sub("%images", n))
                 image = b.gep("float", w["source"], b.add(b.mul(b.add("%image", n), w["source_batch"]), first_channel))
 
@@ -71,12 +68,6 @@ def _exact(layout: Layout, name: str, b: Builder) -> str:
                     row = b.min(b.add(o, j), last)  # the last one may be written several times
                     at = b.add(b.add(b.mul(i, SUMS_BYTES), b.mul(row, 4 * LANES)), b.mul(n, 4))
                     b.store(floats, total, b.gep("i8", "%sums", at), 64)
-
-            b.loop(0, "%images", WIDTH, some_images)
-
-        b.loop(0, "%outputs", _EXACT_OUTPUTS, outputs)
-
-    b.loop(0, "%pixels", 1, pixel)
     return b.function(
         f"define void @{name}(ptr noalias %args, ptr noalias %table, ptr noalias %counts, i64 %group, i64 %image, i64 %images, i64 %output, "
         "i64 %outputs, i64 %pixels, ptr noalias %sums) noinline #0"

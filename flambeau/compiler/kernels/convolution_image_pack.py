@@ -225,8 +225,7 @@ def _look(counts: bool, b: Builder, w: dict[str, str]) -> None:
     b.allocas.append(f"  %notes = alloca [{NOTES} x i8], align 64")
     runs = b.op(f"icmp ne i64 {w['runs']}, 0")
     inside = b.op(f"icmp ne i64 {w['lanes_inside']}, 0")
-
-    def unit(u: str) -> None:
+    with b.for_("%begin", "%end") as u:
         v = _Unit(b, w, u)
 
         def visit() -> list[str]:
@@ -250,22 +249,17 @@ def _look(counts: bool, b: Builder, w: dict[str, str]) -> None:
         if not counts:
             for at, value in enumerate([*visit(), "0"]):
                 b.store("i32", value, b.gep("i32", v.note, at), 4)
-            return
-        low, high, _, _, _ = whole_note(b, w["packed"], w["notes_at"], b.mul(v.group, v.notes), v.notes)
-        beyond, limit = far_limit(b, low, high)
-        own = [b.load("i32", b.gep("i32", v.note, at), 4) for at in range(3)]
-
-        def far() -> None:
-            set_threshold(b, "%notes", b.op(f"shl i32 {limit}, 24"))
-            b.store("i32", b.op(f"sub i32 {own[2]}, {visit()[2]}"), b.gep("i32", v.note, 4), 4)
-
-        b.when(b.op(f"and i1 {beyond}, {b.op(f'icmp slt i32 {own[0]}, {limit}')}"), far)
-
-    b.loop("%begin", "%end", 1, unit)
+        else:
+            low, high, _, _, _ = whole_note(b, w["packed"], w["notes_at"], b.mul(v.group, v.notes), v.notes)
+            beyond, limit = far_limit(b, low, high)
+            own = [b.load("i32", b.gep("i32", v.note, at), 4) for at in range(3)]
+            with b.if_(b.op(f"and i1 {beyond}, {b.op(f'icmp slt i32 {own[0]}, {limit}')}")):
+                set_threshold(b, "%notes", b.op(f"shl i32 {limit}, 24"))
+                b.store("i32", b.op(f"sub i32 {own[2]}, {visit()[2]}"), b.gep("i32", v.note, 4), 4)
 
 
 def _pack(partner: str, b: Builder, w: dict[str, str]) -> None:
-    def unit(u: str) -> None:
+    with b.for_("%begin", "%end") as u:
         v = _Unit(b, w, u)
         step = b.add(b.mul(v.at, w["panel_steps"]), v.first)
 
@@ -277,13 +271,13 @@ def _pack(partner: str, b: Builder, w: dict[str, str]) -> None:
 
         if not partner:
             pack("parts", ("ptr", v.note))
-            return
-        own = operand_verdict(b, w["packed"], w["notes_at"], v.notes, w["elements"], v.group)
-        fit, _ = halves_do(b, own, partner, w, v.group)
-        b.when(fit, lambda: pack("halves", ("float", power(b, own[0]))))
-        b.when(b.op(f"xor i1 {fit}, true"), lambda: pack("parts", ("ptr", v.note)))
-
-    b.loop("%begin", "%end", 1, unit)
+        else:
+            own = operand_verdict(b, w["packed"], w["notes_at"], v.notes, w["elements"], v.group)
+            fit, _ = halves_do(b, own, partner, w, v.group)
+            with b.if_(fit):
+                pack("halves", ("float", power(b, own[0])))
+            with b.if_(b.op(f"xor i1 {fit}, true")):
+                pack("parts", ("ptr", v.note))
 
 
 def _chunk(left: bool, neighbours: bool, form: str, b: Builder) -> str:
@@ -355,8 +349,10 @@ def _chunk(left: bool, neighbours: bool, form: str, b: Builder) -> str:
             for name, type_, value in zip(names, types, after, strict=False):
                 b.store(type_, value, name, 64)
 
-        b.when(full, lambda: rows(False))
-        b.when(b.op(f"xor i1 {full}, true"), lambda: rows(True))
+        with b.if_(full):
+            rows(False)
+        with b.if_(b.op(f"xor i1 {full}, true")):
+            rows(True)
         return [b.load(type_, name, 64) for name, type_ in zip(names, types, strict=False)]
 
     b.allocas += [f"  {name} = alloca {type_}, align 64" for name, type_ in zip(names, types, strict=False)]

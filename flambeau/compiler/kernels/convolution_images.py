@@ -154,28 +154,21 @@ def _micro(form: str) -> Function:
 
 
 def _products(b: Builder, high: int, broad: int, form: str) -> None:
-    def row(block: str) -> None:
+    with b.for_(0, "%blocks") as block:
         a_block, b_block = b.gep("i8", "%a", b.mul(block, "%a_block")), b.gep("i8", "%b", b.mul(block, "%b_block"))
-
-        def step(e: str) -> None:
+        with b.for_(0, "%count") as e:
             entry = b.gep("i8", "%entries", b.mul(e, ENTRY))
             at = [b.load("i64", b.gep("i64", entry, i), 8) for i in range(2)]
             multiply_step(b, b.gep("i8", a_block, at[0]), b.gep("i8", b_block, at[1]), high, broad, form)
-
-        b.loop(0, "%count", 1, step)
-
-    b.loop(0, "%blocks", 1, row)
 
 
 def _store(b: Builder) -> str:
     """Text of `store(sums, out, out_batch, out_row, pixels, channels, images)`: sums[pixel][channel][image] to images' pixels."""
     floats = f"<{WIDTH} x float>"
     mask = bit_mask(b, WIDTH, 0, "%pixels")
-
-    def channel(o: str) -> None:
+    with b.for_(0, "%channels") as o:
         line = b.gep("float", "%out", b.mul(o, "%out_row"))
-
-        def some_images(n: str) -> None:
+        with b.for_(0, "%images", WIDTH) as n:
             at = b.add(b.mul(o, 4 * LANES), b.mul(n, 4))
             rows = [b.load(floats, b.gep("i8", "%sums", b.add(at, i * SUMS_BYTES)), 64) for i in range(_PIXELS)]
             for i, row in enumerate(transpose_vectors(b, "float", rows)):
@@ -183,10 +176,6 @@ def _store(b: Builder) -> str:
                 exists = b.op(f"icmp slt i64 {image}, %images")
                 lanes = b.op(f"select i1 {exists}, <{WIDTH} x i1> {mask}, <{WIDTH} x i1> zeroinitializer")
                 b.masked_store("float", WIDTH, row, b.gep("float", line, b.mul(image, "%out_batch")), lanes, 4)
-
-        b.loop(0, "%images", WIDTH, some_images)
-
-    b.loop(0, "%channels", 1, channel)
     return b.function(
         "define internal void @store(ptr noalias %sums, ptr noalias %out, i64 %out_batch, i64 %out_row, i64 %pixels, i64 %channels, i64 %images) noinline #0"
     )
@@ -203,8 +192,7 @@ def _body(form: str, has_epilogue: bool, b: Builder, w: dict[str, str]) -> None:
 
     def list_taps(p0: str, count: str, step_bytes: str) -> None:
         """The taps of `count` pixels from `p0` on."""
-
-        def pixel(i: str) -> None:
+        with b.for_(0, count) as i:
             p = b.add(p0, i)
             start = [b.add(b.mul(b.op(f"{which} i64 {p}, {w['width']}"), w[f"up_{axis}"]), w[f"base_{axis}"]) for which, axis in (("udiv", "y"), ("urem", "x"))]
             entries = b.gep("i8", table, b.mul(i, list_bytes))
@@ -227,13 +215,10 @@ def _body(form: str, has_epilogue: bool, b: Builder, w: dict[str, str]) -> None:
                     source = b.add(b.mul(y, w["source_width"]), x)
                     weight = b.add(b.mul(ty, w["kernel_y"]), b.mul(tx, w["kernel_x"]))
                     has = b.op(f"and i1 {has_y}, {has_x}")
-
-                    def put() -> None:
+                    with b.if_(has):
                         step = b.add(b.mul(ty, w["taps_x"]), tx)
                         for at, value in enumerate((b.mul(step, step_bytes), b.mul(source, step_bytes), weight)):
                             b.store("i64", value, b.gep("i64", entry, at), 8)
-
-                    b.when(has, put)
                     return [b.add(found, b.op(f"zext i1 {has} to i64"))]
 
                 return b.loop(0, w["taps_x"], 1, column, [("i64", found)])
@@ -241,9 +226,7 @@ def _body(form: str, has_epilogue: bool, b: Builder, w: dict[str, str]) -> None:
             found = b.loop(0, w["taps_y"], 1, row, [("i64", "0")])[0]
             b.store("i64", found, b.gep("i64", counts, i), 8)
 
-        b.loop(0, count, 1, pixel)
-
-    def unit(u: str) -> None:
+    with b.for_("%begin", "%end") as u:
         digits = []
         for digit in ("splits", "pixel_blocks", "groups"):
             digits.append(b.op(f"urem i64 {u}, {w[digit]}"))
@@ -264,7 +247,8 @@ def _body(form: str, has_epilogue: bool, b: Builder, w: dict[str, str]) -> None:
         step_bytes = b.op(f"select i1 {fit}, i64 {STEP_BYTES_OF['halves']}, i64 {STEP_BYTES_OF['parts']}")
         list_taps(p0, pixels, step_bytes)
         first_number = b.add(b.mul(group, w["panels"]), first_panel)
-        b.loop(0, b.mul(panels, _PIXELS * SUMS_BYTES), 64, lambda at: b.store(floats, "zeroinitializer", b.gep("i8", acc, at), 64))
+        with b.for_(0, b.mul(panels, _PIXELS * SUMS_BYTES), 64) as at:
+            b.store(floats, "zeroinitializer", b.gep("i8", acc, at), 64)
         start = b.add(b.mul(n0, w["out_batch"]), p0)
 
         def header_of(panel: str) -> list[str]:
@@ -280,16 +264,15 @@ def _body(form: str, has_epilogue: bool, b: Builder, w: dict[str, str]) -> None:
             step_bytes = STEP_BYTES_OF[form]
             blocks = b.min(w["block_channels"], b.sub(w["channel_blocks"], c))
             right = b.gep("i8", w["steps"], b.mul(b.mul(b.add(first_block, c), w["panel_steps"]), step_bytes))
+            with b.for_(0, panels) as panel:
 
-            def one_panel(panel: str) -> None:
                 def products() -> None:
                     tall = b.min(LANES, b.sub(w["rows"], b.mul(b.add(first_panel, panel), LANES)))
                     weights = b.add(b.mul(b.add(first_number, panel), w["panel_bytes"]), b.mul(b.mul(c, taps), step_bytes))
                     left = b.gep("i8", w["weights"], b.add(w["panels_at"], weights))
 
                     _, scale = together(b, own, (header_of(panel)[2], header_of(panel)[3])) if form == "halves" else ("", "")
-
-                    def pixel(i: str) -> None:
+                    with b.for_(0, pixels) as i:
                         to = b.gep("i8", acc, b.mul(b.add(b.mul(panel, _PIXELS), i), SUMS_BYTES))
                         b.call_address(w[f"tiles_{form}"], [
                             ("ptr", b.gep("i8", table, b.mul(i, list_bytes))), ("i64", b.load("i64", b.gep("i64", counts, i), 8)),
@@ -301,47 +284,39 @@ def _body(form: str, has_epilogue: bool, b: Builder, w: dict[str, str]) -> None:
                         else:
                             add_sums(b, sums, to, tall)
 
-                    b.loop(0, pixels, 1, pixel)
-
                 if form == "halves":
                     products()
                 else:
-                    b.when(b.op(f"xor i1 {is_exact(panel)}, true"), products)
-
-            b.loop(0, panels, 1, one_panel)
+                    with b.if_(b.op(f"xor i1 {is_exact(panel)}, true")):
+                        products()
 
         def by_tiles(form: str) -> None:
-            b.loop(0, w["channel_blocks"], w["block_channels"], lambda c: some_channels(c, form))
+            with b.for_(0, w["channel_blocks"], w["block_channels"]) as c:
+                some_channels(c, form)
 
         if form == "halves":
-            b.when(fit, lambda: by_tiles("halves"))
-        b.when(b.op(f"xor i1 {fit}, true"), lambda: by_tiles("parts"))
-
-        def finish(panel: str) -> None:
+            with b.if_(fit):
+                by_tiles("halves")
+        with b.if_(b.op(f"xor i1 {fit}, true")):
+            by_tiles("parts")
+        with b.for_(0, panels) as panel:
             o = b.mul(b.add(first_panel, panel), LANES)
             tall = b.min(LANES, b.sub(w["rows"], o))
             row = b.add(b.mul(group, w["rows"]), o)
             exact = is_exact(panel)
             here = b.gep("i8", acc, b.mul(panel, _PIXELS * SUMS_BYTES))
-
-            def exactly() -> None:
+            with b.if_(exact):
                 b.call_address(w["exact"], [
                     ("ptr", "%args"), ("ptr", table), ("ptr", counts), ("i64", group), ("i64", n0), ("i64", wide), ("i64", o),
                     ("i64", tall), ("i64", pixels), ("ptr", here),
                 ])  # fmt: skip
-
-            b.when(exact, exactly)
             b.call("void", "store", [
                 ("ptr", here), ("ptr", b.gep("float", w["out"], b.add(start, b.mul(row, w["out_row"])))), ("i64", w["out_batch"]),
                 ("i64", w["out_row"]), ("i64", pixels), ("i64", tall), ("i64", wide),
             ], declare=False)  # fmt: skip
-
-        b.loop(0, panels, 1, finish)
         if has_epilogue:
             low = b.mul(first_panel, LANES)
             high = b.min(w["rows"], b.add(low, _PANELS * LANES))
             row = b.mul(group, w["rows"])
             call_epilogue(b, n0, wide, (b.add(row, low), b.add(row, high)), (p0, b.add(p0, pixels)))
-
-    b.loop("%begin", "%end", 1, unit)
     b.call("void", "llvm.x86.tilerelease", [])

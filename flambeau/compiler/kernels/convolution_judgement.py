@@ -126,14 +126,11 @@ def judge(b: Builder, notes: str, elements: str, again: Callable[[], None]) -> t
     beyond, limit = far_limit(b, low, high)
     least = b.gep("i8", notes, _LOW)
     b.store("i32", low, least, 4)
-
-    def far() -> None:
+    with b.if_(beyond):
         set_threshold(b, notes, b.op(f"shl i32 {limit}, 24"))
         again()
         below = b.op(f"sub i32 {nonzero}, {reduce_notes(b, read_notes(b, notes))[2]}")
         b.store("i32", without_few(b, low, limit, nonzero, below), least, 4)
-
-    b.when(beyond, far)
     counted = b.op(f"trunc i64 {elements} to i32")
     exponent, found = verdict(b, low, b.load("i32", least, 4), high, nonzero, bits, counted)
     b.store("float", power(b, exponent), b.gep("i8", notes, _SCALE), 4)

@@ -178,8 +178,9 @@ def pack_patches(b: Builder, element: Element, width: int, pitch: int, kind: str
     end = b.add("%p", "%columns")
     padding = b.op(f"and i64 {b.sub(0, '%columns')}, {width - 1}")
     row_step = b.mul(b.mul(word["taps_y"], word["taps_x"]), pitch)
-
-    def segment(oy: str) -> None:
+    first_row = b.sdiv("%p", word["width"])
+    last_row = b.sdiv(b.sub(end, 1), word["width"])
+    with b.for_(first_row, b.add(last_row, 1)) as oy:
         row_start = b.mul(oy, word["width"])
         row_end = b.add(row_start, word["width"])
         start = b.max("%p", row_start)
@@ -191,14 +192,12 @@ def pack_patches(b: Builder, element: Element, width: int, pitch: int, kind: str
         ox = b.sub(start, row_start)
         x_first = b.add(b.mul(ox, word["step_x"]), word["base_x"])
         y_first = b.add(b.mul(oy, word["step_y"]), word["base_y"])
-
-        def tap_row(ty: str) -> None:
+        with b.for_(0, word["taps_y"]) as ty:
             y = b.add(y_first, b.mul(ty, word["tap_y"]))
             inside = b.op(f"icmp ult i64 {y}, {word['source_height']}")
             row = b.gep(memory, "%source", b.mul(y, word["stride_y"]))
             reachable = b.op(f"select i1 {inside}, i64 {length}, i64 0")
-
-            def tap(tx: str) -> None:
+            with b.for_(0, word["taps_x"]) as tx:
                 x = b.add(x_first, b.mul(tx, word["tap_x"]))
                 below, beyond = b.sub(0, x), b.sub(word["source_width"], x)
                 if kind == UNIT:
@@ -213,30 +212,16 @@ def pack_patches(b: Builder, element: Element, width: int, pitch: int, kind: str
                 target = b.gep(compute, b.gep(compute, "%panel", b.mul(k, pitch)), at)
                 origin = b.gep(memory, row, b.mul(x, word["stride_x"]))
                 distance = b.mul(word["step_x"], word["stride_x"])
-
-                def lanes(v: str) -> None:
+                with b.for_(0, stored, width) as v:
                     read = masked_read(b, memory, width, itemsize, kind, b.sub(low, v), b.sub(high, v), distance)
                     write = bit_mask(b, width, 0, b.sub(stored, v))
                     source = b.gep(memory, origin, b.mul(v, distance))
                     to = b.gep(compute, target, v)
-
-                    def channel(c: str) -> None:
+                    with b.for_(0, "%channels") as c:
                         value = element.widen(b, width, read(b.gep(memory, source, b.mul(c, word["stride_channel"]))))
                         address = b.gep(compute, to, b.mul(c, row_step))
                         if width == 1:
                             b.store(compute, value, address, element.compute_bytes)
                         else:
                             b.masked_store(compute, width, value, address, write, element.compute_bytes)
-
-                    b.loop(0, "%channels", 1, channel)
-
-                b.loop(0, stored, width, lanes)
-
-            b.loop(0, word["taps_x"], 1, tap)
-
-        b.loop(0, word["taps_y"], 1, tap_row)
-
-    first_row = b.sdiv("%p", word["width"])
-    last_row = b.sdiv(b.sub(end, 1), word["width"])
-    b.loop(first_row, b.add(last_row, 1), 1, segment)
     return b.function(f"define internal void @{name}(ptr noalias %geometry, ptr noalias %source, i64 %p, i64 %columns, i64 %channels, ptr noalias %panel) #0")

@@ -104,60 +104,49 @@ def copy_planes(b: Builder, element: Element, width: int, kind: str) -> str:
     w = load_record(b, "%phase", PHASE)
     last = b.add("%rows", w["reach_y"])
     stored, loaded = vector(element.compute, width), vector(element.memory, width)
-
-    def channel(c: str) -> None:
+    with b.for_(0, "%channels") as c:
         image = b.gep(element.memory, "%source", b.mul(c, w["stride_channel"]))
         plane = b.gep(element.compute, "%planes", b.mul(c, w["plane"]))
+        with b.for_(0, w["deal_y"]) as ry, b.for_(0, w["deal_x"]) as rx:
+            sub = b.mul(b.add(b.mul(ry, w["deal_x"]), rx), w["sub_rows"])
+            # Column q of the sub-plane is source column (x + q) * deal_x + rx - left.
+            start = b.add(b.sub(b.mul("%x", w["deal_x"]), w["left"]), rx)
+            low, high = b.sub(0, start), b.sub(w["source_width"], start)
+            if kind != "unit":
+                up = b.sub(w["deal_x"], 1)
+                low, high = (b.op(f"udiv i64 {b.add(b.max(v, 0), up)}, {w['deal_x']}") for v in (low, high))
+            low = b.max(low, 0)
+            first_whole = b.min(b.op(f"and i64 {b.add(low, width - 1)}, {-width}"), w["pitch"])
+            distance = b.mul(w["deal_x"], w["stride_x"])
+            with b.for_(0, last) as r:
+                y = b.add(b.sub(b.mul(b.add("%y", r), w["deal_y"]), w["top"]), ry)
+                inside = b.op(f"icmp ult i64 {y}, {w['source_height']}")
+                reachable = b.min(high, b.op(f"select i1 {inside}, i64 {w['pitch']}, i64 0"))
+                line = b.add(b.mul(y, w["stride_y"]), b.mul(start, w["stride_x"]))
+                origin = b.gep(element.memory, image, line)
+                target = b.gep(element.compute, plane, b.mul(b.add(sub, r), w["pitch"]))
 
-        def residue_y(ry: str) -> None:
-            def residue_x(rx: str) -> None:
-                sub = b.mul(b.add(b.mul(ry, w["deal_x"]), rx), w["sub_rows"])
-                # Column q of the sub-plane is source column (x + q) * deal_x + rx - left.
-                start = b.add(b.sub(b.mul("%x", w["deal_x"]), w["left"]), rx)
-                low, high = b.sub(0, start), b.sub(w["source_width"], start)
-                if kind != "unit":
-                    up = b.sub(w["deal_x"], 1)
-                    low, high = (b.op(f"udiv i64 {b.add(b.max(v, 0), up)}, {w['deal_x']}") for v in (low, high))
-                low = b.max(low, 0)
-                first_whole = b.min(b.op(f"and i64 {b.add(low, width - 1)}, {-width}"), w["pitch"])
-                distance = b.mul(w["deal_x"], w["stride_x"])
+                def put(q: str, value: str) -> None:
+                    at = b.gep(element.compute, target, q)
+                    b.store(stored, element.widen(b, width, value), at, element.compute_bytes)
 
-                def row(r: str) -> None:
-                    y = b.add(b.sub(b.mul(b.add("%y", r), w["deal_y"]), w["top"]), ry)
-                    inside = b.op(f"icmp ult i64 {y}, {w['source_height']}")
-                    reachable = b.min(high, b.op(f"select i1 {inside}, i64 {w['pitch']}, i64 0"))
-                    line = b.add(b.mul(y, w["stride_y"]), b.mul(start, w["stride_x"]))
-                    origin = b.gep(element.memory, image, line)
-                    target = b.gep(element.compute, plane, b.mul(b.add(sub, r), w["pitch"]))
+                def chunk(q: str) -> None:
+                    low_q, high_q = b.sub(low, q), b.sub(reachable, q)
+                    read = masked_read(b, element.memory, width, element.memory_bytes, kind, low_q, high_q, distance)
+                    put(q, read(b.gep(element.memory, origin, b.mul(q, distance))))
 
-                    def put(q: str, value: str) -> None:
-                        at = b.gep(element.compute, target, q)
-                        b.store(stored, element.widen(b, width, value), at, element.compute_bytes)
-
-                    def chunk(q: str) -> None:
-                        low_q, high_q = b.sub(low, q), b.sub(reachable, q)
-                        read = masked_read(b, element.memory, width, element.memory_bytes, kind, low_q, high_q, distance)
-                        put(q, read(b.gep(element.memory, origin, b.mul(q, distance))))
-
-                    def whole_chunk(q: str) -> None:
-                        put(q, b.load(loaded, b.gep(element.memory, origin, q), element.memory_bytes))
-
-                    if kind != "unit" or width == 1:
-                        b.loop(0, w["pitch"], width, chunk)
-                        return
+                if kind != "unit" or width == 1:
+                    with b.for_(0, w["pitch"], width) as i:
+                        chunk(i)
+                else:
                     # Masks are for the ends only.
-                    b.loop(0, first_whole, width, chunk)
+                    with b.for_(0, first_whole, width) as i:
+                        chunk(i)
                     whole = b.max(b.op(f"and i64 {reachable}, {-width}"), first_whole)
-                    b.loop(first_whole, whole, width, whole_chunk)
-                    b.loop(whole, w["pitch"], width, chunk)
-
-                b.loop(0, last, 1, row)
-
-            b.loop(0, w["deal_x"], 1, residue_x)
-
-        b.loop(0, w["deal_y"], 1, residue_y)
-
-    b.loop(0, "%channels", 1, channel)
+                    with b.for_(first_whole, whole, width) as q:
+                        put(q, b.load(loaded, b.gep(element.memory, origin, q), element.memory_bytes))
+                    with b.for_(whole, w["pitch"], width) as q:
+                        chunk(q)
     return b.function(
         "define internal void @copy_planes(ptr noalias %phase, ptr noalias %source, ptr noalias %planes, i64 %channels, i64 %y, i64 %x, i64 %rows) noinline #0"
     )
@@ -169,25 +158,16 @@ def write_table(b: Builder, arguments: str, phase: dict[str, str], table: str, c
     `by_rows`: in the order (tap row, channel, tap column) instead, so that some tap rows are consecutive.
     """
     first = b.gep("i64", arguments, phase["shifts_at"])
-
-    def channel(c: str) -> None:
+    with b.for_(0, channels) as c:
         start = b.mul(c, phase["plane"])
-
-        def tap_row(ty: str) -> None:
+        with b.for_(0, phase["taps_y"]) as ty:
             if by_rows:
                 at = b.mul(b.add(b.mul(ty, channels), c), phase["taps_x"])
             else:
                 at = b.mul(b.add(b.mul(c, phase["taps_y"]), ty), phase["taps_x"])
-
-            def tap(tx: str) -> None:
+            with b.for_(0, phase["taps_x"]) as tx:
                 shift = b.load("i64", b.gep("i64", first, b.add(b.mul(ty, phase["taps_x"]), tx)), 8)
                 b.store("i64", b.add(start, shift), b.gep("i64", table, b.add(at, tx)), 8)
-
-            b.loop(0, phase["taps_x"], 1, tap)
-
-        b.loop(0, phase["taps_y"], 1, tap_row)
-
-    b.loop(0, channels, 1, channel)
 
 
 def tap_rows(b: Builder, phase: dict[str, str], y: str) -> tuple[str, str]:
@@ -206,7 +186,8 @@ def tap_rows(b: Builder, phase: dict[str, str], y: str) -> tuple[str, str]:
 def fetch_lines(b: Builder, element: Element, start: str, length: str) -> None:
     """Ask for the cache lines of `length` elements, into the second level: meanwhile the multiply-adds go on."""
 
-    b.loop(0, length, 64 // element.memory_bytes, lambda at: b.prefetch(b.gep(element.memory, start, at)))
+    with b.for_(0, length, 64 // element.memory_bytes) as at:
+        b.prefetch(b.gep(element.memory, start, at))
 
 
 def fetch_planes(
@@ -220,6 +201,5 @@ def fetch_planes(
     length = b.add(b.mul(b.sub(b.sub(y_high, y_low), 1), phase["stride_y"]), wide)
     at = b.add(b.mul(y_low, phase["stride_y"]), b.mul(x_low, phase["stride_x"]))
     start = b.gep(element.memory, source, at)
-    b.loop(low, high, 1, lambda c: fetch_lines(
-        b, element, b.gep(element.memory, start, b.mul(c, phase["stride_channel"])), length
-    ))  # fmt: skip
+    with b.for_(low, high) as c:
+        fetch_lines(b, element, b.gep(element.memory, start, b.mul(c, phase["stride_channel"])), length)

@@ -139,10 +139,7 @@ def decode_unit(b: Builder, w: dict[str, str], u: str) -> tuple[str, str, str, s
 
 def call_epilogue(b: Builder, first_image: str, images: str, rows: tuple[str, str], pixels: tuple[str, str]) -> None:
     """Call the epilogue on output channels `rows` and neighbouring `pixels` (each from, to) of some images."""
-
-    def finish(i: str) -> None:
+    with b.for_(0, images) as i:
         b.call("void", "epilogue", [
             ("ptr", "%args"), ("i64", b.add(first_image, i)), *(("i64", value) for value in (*rows, *pixels)),
         ], declare=False)  # fmt: skip
-
-    b.loop(0, images, 1, finish)

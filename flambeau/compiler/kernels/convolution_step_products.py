@@ -96,10 +96,8 @@ def add_halves(b: Builder, sums: str, to: str, tall: str, scale: str) -> None:
 
 
 def _add_rows(b: Builder, sums: str, to: str, tall: str, add: Callable[[str, str], str]) -> None:
-    def row(i: str) -> None:
+    with b.for_(0, tall) as i:
         for v in range(LANES // _WIDTH):
             at = b.add(b.mul(i, 4 * LANES), 64 * v)
             here = b.gep("i8", to, at)
             b.store(_FLOATS, add(at, b.load(_FLOATS, here, 64)), here, 64)
-
-    b.loop(0, tall, 1, row)

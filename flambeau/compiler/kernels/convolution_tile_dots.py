@@ -37,21 +37,23 @@ def _choose(arguments: str, name: str, b: Builder) -> str:
     def call(vectors: int) -> None:
         b.call("void", f"dot_products_{vectors}", [*ARGUMENTS, ("i64", channels)], declare=False)
 
-    b.when(broad, partial(call, 2))
-    b.when(b.op(f"xor i1 {broad}, true"), partial(call, 1))
+    with b.if_(broad):
+        call(2)
+    with b.if_(b.op(f"xor i1 {broad}, true")):
+        call(1)
     return b.function(f"define void @{name}({arguments}, i64 %which) noinline #0")
 
 
 def _products(vectors: int, arguments: str, b: Builder) -> str:
     """`channels` channels times `vectors` vectors of places."""
     dot = DOTS["bfloat16"]
-
-    def some(channel: str) -> None:
+    with b.for_(0, "%channels", HEIGHT) as channel:
         left = b.gep("i8", "%weights", b.mul(channel, _LINE))
         first = b.op(f"icmp eq i64 {channel}, 0")
 
         def step(s: str) -> Iterator[Operands[str, str]]:
-            b.when(first, lambda: fetch_panel(b, s))
+            with b.if_(first):
+                fetch_panel(b, s)
             weights = b.gep("i8", left, b.mul(s, 2 * TILE_BYTES))
             places = b.gep("i8", "%planes", b.load("i64", b.gep("i64", "%table", s), 8))
             for pair in range(WIDTH):
@@ -64,6 +66,4 @@ def _products(vectors: int, arguments: str, b: Builder) -> str:
             to = b.gep("i8", "%sums", b.mul("%sums_bytes", b.add(channel, i)))
             for v in range(vectors):
                 b.store(dot.sums, sums[i * vectors + v], b.gep("i8", to, _LINE * v), _LINE)
-
-    b.loop(0, "%channels", HEIGHT, some)
     return b.function(f"define internal void @dot_products_{vectors}({arguments}, i64 %channels) noinline #0")

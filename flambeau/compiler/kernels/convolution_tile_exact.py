@@ -32,15 +32,12 @@ def _exact(b: Builder, element: Element, kind: str, name: str) -> str:
     memory, size, type_ = element.memory, element.itemsize, f"<{WIDTH} x {element.compute}>"
     distance = b.mul(w["deal_x"], w["stride_x"])
     zeros = [(type_, element.zero(WIDTH))] * _CHANNELS
-
-    def some_channels(o: str) -> None:
+    with b.for_(0, "%channels", _CHANNELS) as o:
         last = b.sub("%channels", 1)
         kernels = [b.gep(memory, "%kernel", b.mul(b.min(b.add(o, i), last), w["kernel_row"])) for i in range(_CHANNELS)]
-
-        def row(y: str) -> None:
+        with b.for_(0, "%rows") as y:
             y_first = b.add(b.mul(b.add("%y", y), w["deal_y"]), w["base_y"])
-
-            def pixels(x: str) -> None:
+            with b.for_(0, "%columns", WIDTH) as x:
                 x_first = b.add(b.mul(b.add("%x", x), w["deal_x"]), w["base_x"])
                 left = b.sub("%columns", x)
 
@@ -82,12 +79,6 @@ def _exact(b: Builder, element: Element, kind: str, name: str) -> str:
                     exists = b.op(f"icmp slt i64 {b.add(o, i)}, %channels")
                     lanes = b.op(f"select i1 {exists}, <{WIDTH} x i1> {mask}, <{WIDTH} x i1> zeroinitializer")
                     b.masked_store(memory, WIDTH, element.narrow(b, WIDTH, total), here, lanes, size)
-
-            b.loop(0, "%columns", WIDTH, pixels)
-
-        b.loop(0, "%rows", 1, row)
-
-    b.loop(0, "%channels", _CHANNELS, some_channels)
     return b.function(
         f"define void @{name}(ptr noalias %shape, ptr noalias %kernel, ptr noalias %source, ptr noalias %out, i64 %y, "
         "i64 %x, i64 %rows, i64 %columns, i64 %channels) noinline #0"

@@ -100,89 +100,77 @@ def _copy(b: Builder, element: Element, kind: str, form: str, name: str) -> str:
     start_of, put = CARRIED.get(form, NOTHING_CARRIED)
     last = b.add("%rows", w["reach_y"])
     distance = b.mul(w["deal_x"], w["stride_x"])
-
-    def pair(j: str) -> None:
+    with b.for_(0, w["pairs"]) as j:
         planes = b.gep("i8", "%planes", b.mul(j, w["pair_bytes"]))
         channels = [b.mul(j, 2), b.add(b.mul(j, 2), 1)]
         there = [b.op(f"icmp slt i64 {c}, {w['channels']}") for c in channels]
         images = [b.gep(memory, "%source", b.mul(c, w["stride_channel"])) for c in channels]
         both = there[1]
+        with b.for_(0, w["deal_y"]) as ry, b.for_(0, w["deal_x"]) as rx:
+            number = b.add(b.mul(ry, w["deal_x"]), rx)
+            plane = b.gep("i32", planes, b.mul(number, w["sub_pixels"]))
+            start = b.add(b.sub(b.mul("%x", w["deal_x"]), w["left"]), rx)
+            low, high = lanes_inside(b, kind, start, w["deal_x"], w["source_width"])
+            first_whole = b.min(b.op(f"and i64 {b.add(low, WIDTH - 1)}, {-WIDTH}"), w["pitch"])
+            with b.for_(0, last) as r:
+                y = b.add(b.sub(b.mul(b.add("%y", r), w["deal_y"]), w["top"]), ry)
+                inside = b.op(f"icmp ult i64 {y}, {w['source_height']}")
+                reachable = b.op(f"select i1 {inside}, i64 {b.min(high, w['pitch'])}, i64 0")
+                line = b.add(b.mul(y, w["stride_y"]), b.mul(start, w["stride_x"]))
+                target = b.gep("i32", plane, b.mul(r, w["pitch"]))
 
-        def residue_y(ry: str) -> None:
-            def residue_x(rx: str) -> None:
-                number = b.add(b.mul(ry, w["deal_x"]), rx)
-                plane = b.gep("i32", planes, b.mul(number, w["sub_pixels"]))
-                start = b.add(b.sub(b.mul("%x", w["deal_x"]), w["left"]), rx)
-                low, high = lanes_inside(b, kind, start, w["deal_x"], w["source_width"])
-                first_whole = b.min(b.op(f"and i64 {b.add(low, WIDTH - 1)}, {-WIDTH}"), w["pitch"])
-
-                def row(r: str) -> None:
-                    y = b.add(b.sub(b.mul(b.add("%y", r), w["deal_y"]), w["top"]), ry)
-                    inside = b.op(f"icmp ult i64 {y}, {w['source_height']}")
-                    reachable = b.op(f"select i1 {inside}, i64 {b.min(high, w['pitch'])}, i64 0")
-                    line = b.add(b.mul(y, w["stride_y"]), b.mul(start, w["stride_x"]))
-                    target = b.gep("i32", plane, b.mul(r, w["pitch"]))
-
-                    def visit(q: str, values: list[str], extremes: list[str]) -> list[str]:
-                        at = b.gep("i32", target, q)
-                        if form == "look":
-                            for value in values:
-                                extremes = look(b, value, extremes, least)
-                            return extremes
-                        if form == "parts":
-                            together = list(split_pairs(b, WIDTH, *values))
-                        elif form == "halves":
-                            pairs = halves_pairs(b, WIDTH, values[0], values[1], scale)
-                            together = [b.op(f"bitcast <{2 * WIDTH} x half> {pair} to {_INTS}") for pair in pairs]
-                        else:
-                            first, second = (b.op(f"zext {_SHORTS} {value} to {_INTS}") for value in values)
-                            sixteen = "<" + ", ".join(["i32 16"] * WIDTH) + ">"
-                            together = [b.op(f"or {_INTS} {first}, {b.op(f'shl {_INTS} {second}, {sixteen}')}")]
-                        for part, bits in enumerate(together):
-                            b.store(_INTS, bits, b.gep("i8", at, b.mul(w["part_bytes"], part)), 4)
-                        for value in values if form == "parts" else ():
-                            extremes = EXTENT.include(b, value, *extremes)
+                def visit(q: str, values: list[str], extremes: list[str]) -> list[str]:
+                    at = b.gep("i32", target, q)
+                    if form == "look":
+                        for value in values:
+                            extremes = look(b, value, extremes, least)
                         return extremes
-
-                    def chunk(q: str, *extremes: str) -> list[str]:
-                        values = []
-                        for image, exists in zip(images, there, strict=True):
-                            end = b.op(f"select i1 {exists}, i64 {b.sub(reachable, q)}, i64 0")
-                            read = masked_read(b, memory, WIDTH, size, kind, b.sub(low, q), end, distance)
-                            values.append(read(b.gep(memory, b.gep(memory, image, line), b.mul(q, distance))))
-                        return visit(q, values, list(extremes))
-
-                    def whole_chunk(q: str, *extremes: str) -> list[str]:
-                        type_ = f"<{WIDTH} x {memory}>"
-                        values = [b.load(type_, b.gep(memory, b.gep(memory, i, line), q), size) for i in images]
-                        return visit(q, values, list(extremes))
-
-                    def loop(start: str, stop: str, body: Callable[..., list[str]], carried: list[str]) -> list[str]:
-                        types = [(EXTENT.type, value) for value in carried]
-                        return b.loop(start, stop, WIDTH, body, types)
-
-                    extremes = start_of(b, "%extent")
-                    if kind == UNIT:  # masks are for the ends only
-                        until = b.op(f"select i1 {both}, i64 {reachable}, i64 0")
-                        whole = b.max(b.op(f"and i64 {until}, {-WIDTH}"), first_whole)
-                        extremes = loop("0", first_whole, chunk, extremes)
-                        extremes = loop(first_whole, whole, whole_chunk, extremes)
-                        extremes = loop(whole, w["pitch"], chunk, extremes)
+                    if form == "parts":
+                        together = list(split_pairs(b, WIDTH, *values))
+                    elif form == "halves":
+                        pairs = halves_pairs(b, WIDTH, values[0], values[1], scale)
+                        together = [b.op(f"bitcast <{2 * WIDTH} x half> {pair} to {_INTS}") for pair in pairs]
                     else:
-                        extremes = loop("0", w["pitch"], chunk, extremes)
-                    put(b, "%extent", extremes)
+                        first, second = (b.op(f"zext {_SHORTS} {value} to {_INTS}") for value in values)
+                        sixteen = "<" + ", ".join(["i32 16"] * WIDTH) + ">"
+                        together = [b.op(f"or {_INTS} {first}, {b.op(f'shl {_INTS} {second}, {sixteen}')}")]
+                    for part, bits in enumerate(together):
+                        b.store(_INTS, bits, b.gep("i8", at, b.mul(w["part_bytes"], part)), 4)
+                    for value in values if form == "parts" else ():
+                        extremes = EXTENT.include(b, value, *extremes)
+                    return extremes
 
-                b.loop(0, last, 1, row)
-                # The zeros after the last row that it shares with a row that is not there.
-                end = b.gep("i32", plane, b.mul(last, w["pitch"]))
-                for part in range(count):
-                    b.store(_INTS, "zeroinitializer", b.gep("i8", end, b.mul(w["part_bytes"], part)), 4)
+                def chunk(q: str, *extremes: str) -> list[str]:
+                    values = []
+                    for image, exists in zip(images, there, strict=True):
+                        end = b.op(f"select i1 {exists}, i64 {b.sub(reachable, q)}, i64 0")
+                        read = masked_read(b, memory, WIDTH, size, kind, b.sub(low, q), end, distance)
+                        values.append(read(b.gep(memory, b.gep(memory, image, line), b.mul(q, distance))))
+                    return visit(q, values, list(extremes))
 
-            b.loop(0, w["deal_x"], 1, residue_x)
+                def whole_chunk(q: str, *extremes: str) -> list[str]:
+                    type_ = f"<{WIDTH} x {memory}>"
+                    values = [b.load(type_, b.gep(memory, b.gep(memory, i, line), q), size) for i in images]
+                    return visit(q, values, list(extremes))
 
-        b.loop(0, w["deal_y"], 1, residue_y)
+                def loop(start: str, stop: str, body: Callable[..., list[str]], carried: list[str]) -> list[str]:
+                    types = [(EXTENT.type, value) for value in carried]
+                    return b.loop(start, stop, WIDTH, body, types)
 
-    b.loop(0, w["pairs"], 1, pair)
+                extremes = start_of(b, "%extent")
+                if kind == UNIT:  # masks are for the ends only
+                    until = b.op(f"select i1 {both}, i64 {reachable}, i64 0")
+                    whole = b.max(b.op(f"and i64 {until}, {-WIDTH}"), first_whole)
+                    extremes = loop("0", first_whole, chunk, extremes)
+                    extremes = loop(first_whole, whole, whole_chunk, extremes)
+                    extremes = loop(whole, w["pitch"], chunk, extremes)
+                else:
+                    extremes = loop("0", w["pitch"], chunk, extremes)
+                put(b, "%extent", extremes)
+            # The zeros after the last row that it shares with a row that is not there.
+            end = b.gep("i32", plane, b.mul(last, w["pitch"]))
+            for part in range(count):
+                b.store(_INTS, "zeroinitializer", b.gep("i8", end, b.mul(w["part_bytes"], part)), 4)
     return b.function(
         f"define void @{name}(ptr noalias %shape, ptr noalias %source, ptr noalias %planes, ptr noalias %extent, i64 %y, i64 %x, i64 %rows) noinline #0"
     )

@@ -69,12 +69,9 @@ def _choose(variants: Sequence[tuple[int, int]], arguments: str, name: str, b: B
 def fetch_panel(b: Builder, s: str) -> None:
     """Have a step's share of the next panel brought into the second-level cache."""
     fetched = b.gep("i8", "%fetched", b.mul(s, b.mul("%fetched_lines", 64)))
-
-    def fetch(line: str) -> None:
+    with b.for_(0, "%fetched_lines") as line:
         at = b.gep("i8", fetched, b.mul(line, 64))
         b.prefetch(at)
-
-    b.loop(0, "%fetched_lines", 1, fetch)
 
 
 _HALVES: Final = (
@@ -94,8 +91,7 @@ def halves_function() -> Function:
 def _columns(arguments: str, name: str, b: Builder) -> str:
     """One column of tiles after the other: with 2 x 2 there were no registers for operands."""
     tall, broad = b.op("icmp sge i64 %which, 2"), b.op("and i64 %which, 1")
-
-    def column(c: str) -> None:
+    with b.for_(0, b.add(broad, 1)) as c:
         given = {name: name for _, name in _HALVES}
         for operand in ("%planes", "%sums"):
             given[operand] = b.gep("i8", operand, b.mul(c, 4 * WIDTH))
@@ -105,10 +101,10 @@ def _columns(arguments: str, name: str, b: Builder) -> str:
         def call(rows: int) -> None:
             b.call("void", f"halves_{rows}", values, declare=False)
 
-        b.when(tall, partial(call, 2))
-        b.when(b.op(f"xor i1 {tall}, true"), partial(call, 1))
-
-    b.loop(0, b.add(broad, 1), 1, column)
+        with b.if_(tall):
+            call(2)
+        with b.if_(b.op(f"xor i1 {tall}, true")):
+            call(1)
     return b.function(f"define void @{name}({arguments}, i64 %which) noinline #0")
 
 
@@ -121,7 +117,9 @@ def _halves(rows: int, arguments: str, b: Builder) -> str:
     def register(number: int) -> tuple[str, str]:
         return "i8", str(number)
 
-    def step(s: str) -> None:
+    for number in registers:
+        b.call("void", "llvm.x86.tilezero", [register(number)])
+    with b.for_(0, "%steps") as s:
         fetch_panel(b, s)
         planes = b.gep("i8", "%planes", b.load("i64", b.gep("i64", "%table", s), 8))
         weights = b.gep("i8", "%weights", b.mul(s, 2 * 2 * TILE_BYTES))
@@ -133,21 +131,14 @@ def _halves(rows: int, arguments: str, b: Builder) -> str:
             b.call("void", "llvm.x86.tileloadd64", [register(number), ("ptr", at), ("i64", row_bytes)])
 
         multiply_halves(b, rows, False, load)
-
-    for number in registers:
-        b.call("void", "llvm.x86.tilezero", [register(number)])
-    b.loop(0, "%steps", 1, step)
     for i, number in enumerate(registers):
         b.call("void", "llvm.x86.tilestored64", [register(number), ("ptr", b.gep("i8", "%block", i * TILE_BYTES)), ("i64", "64")])
     low, old = b.splat("float", WIDTH, str(2.0**-LOW_BITS)), b.splat("i1", WIDTH, "%add")
-
-    def row(r: str) -> None:
+    with b.for_(0, 16 * rows) as r:
         large, small = (b.load(floats, b.gep("i8", "%block", b.add(b.mul(r, 64), at)), 64) for at in (0, rows * TILE_BYTES))
         to = b.gep("i8", "%sums", b.mul(r, "%sums_bytes"))
         value = b.call(floats, f"llvm.fma.v{WIDTH}f32", [(floats, small), (floats, low), (floats, large)])
         b.store(floats, b.op(f"fadd {floats} {value}, {b.masked_load('float', WIDTH, to, old, 64)}"), to, 64)
-
-    b.loop(0, 16 * rows, 1, row)
     return b.function(f"define internal void @halves_{rows}({arguments}) noinline #0")
 
 
@@ -202,20 +193,20 @@ def _products(parts: int, rows: int, columns: int, arguments: str, b: Builder) -
         for r, c in results:
             b.call("void", "llvm.x86.tilezero", [register(2 * r + c)])
         if after_first is None:
-            b.loop(start, stop, 1, step)
+            with b.for_(start, stop) as i:
+                step(i)
         else:
             step(start)
             after_first()
-            b.loop(b.add(start, 1), stop, 1, step)
-
-    def add_row(r: str) -> None:
-        floats = f"<{WIDTH} x float>"
-        for c in range(columns):
-            to, more = (b.gep("i8", b.gep("i8", sums, b.mul(r, "%sums_bytes")), 64 * c) for sums in ("%sums", "%others"))
-            b.store(floats, b.op(f"fadd {floats} {b.load(floats, to, 64)}, {b.load(floats, more, 64)}"), to, 64)
+            with b.for_(b.add(start, 1), stop) as i:
+                step(i)
 
     def add_rows() -> None:
-        b.loop(0, 16 * rows, 1, add_row)
+        with b.for_(0, 16 * rows) as r:
+            floats = f"<{WIDTH} x float>"
+            for c in range(columns):
+                to, more = (b.gep("i8", b.gep("i8", sums, b.mul(r, "%sums_bytes")), 64 * c) for sums in ("%sums", "%others"))
+                b.store(floats, b.op(f"fadd {floats} {b.load(floats, to, 64)}, {b.load(floats, more, 64)}"), to, 64)
 
     if parts == 1:
         block("0", "%steps")
@@ -224,15 +215,10 @@ def _products(parts: int, rows: int, columns: int, arguments: str, b: Builder) -
         # The block before is added while the matrix unit is busy.
         block("0", b.min("%longest", "%steps"))
         store("%sums")
-
-        def second() -> None:
+        with b.if_(b.op("icmp slt i64 %longest, %steps")):
             block("%longest", b.min(b.mul("%longest", 2), "%steps"))
             store("%others")
-
-        def another(start: str) -> None:
+        with b.for_(b.mul("%longest", 2), "%steps", "%longest") as start:
             block(start, b.min(b.add(start, "%longest"), "%steps"), add_rows)
             store("%others")
-
-        b.when(b.op("icmp slt i64 %longest, %steps"), second)
-        b.loop(b.mul("%longest", 2), "%steps", "%longest", another)
     return b.function(f"define internal void @products_{rows}x{columns}({arguments}) noinline #0")

@@ -52,14 +52,12 @@ def store_sums(element: Element, form: str, b: Builder) -> str:
     if element.name == "bfloat16":
         element = Element("bfloat16", "i16", "float", 2, 4, rounds_by=ROUNDS_BY["bfloat16"])
     memory = element.memory
-
-    def channel(o: str) -> None:
+    with b.for_(0, "%channels") as o:
         sums = b.gep("i8", "%sums", b.mul(o, "%sums_bytes"))
         out = b.gep(memory, "%out", b.mul(o, "%out_row"))
 
         others = b.gep("i8", "%others", b.mul(o, "%sums_bytes"))
-
-        def row(y: str) -> None:
+        with b.for_(0, "%rows") as y:
             from_row, from_other = (b.gep("float", at, b.mul(y, "%pitch")) for at in (sums, others))
             to_row = b.gep(memory, out, b.mul(y, "%out_y"))
 
@@ -80,12 +78,10 @@ def store_sums(element: Element, form: str, b: Builder) -> str:
                     b.masked_store(memory, WIDTH, value, to, bit_mask(b, WIDTH, 0, b.sub("%columns", x)), element.itemsize)
 
             whole = b.op(f"and i64 %columns, {-WIDTH}")
-            b.loop(0, whole, WIDTH, lambda x: put(x, True))
-            b.when(b.op(f"icmp slt i64 {whole}, %columns"), lambda: put(whole, False))
-
-        b.loop(0, "%rows", 1, row)
-
-    b.loop(0, "%channels", 1, channel)
+            with b.for_(0, whole, WIDTH) as x:
+                put(x, True)
+            with b.if_(b.op(f"icmp slt i64 {whole}, %columns")):
+                put(whole, False)
     return b.function(
         "define internal void @store_sums(ptr noalias %sums, ptr noalias %others, i1 %several, float %scale, i64 %sums_bytes, i64 %pitch, "
         "ptr noalias %out, i64 %out_row, i64 %out_y, i64 %rows, i64 %columns, i64 %channels) noinline #0"
@@ -115,15 +111,11 @@ class Units:
         shifts = b.gep("i64", "%args", w["shifts_at"])
         if self.form != "dots":
             b.call("void", "llvm.x86.ldtilecfg", [("ptr", "@tile_configuration")])
-
-        def write_table(s: str) -> None:
+        with b.for_(0, w["steps"]) as s:
             block, tap = b.op(f"udiv i64 {s}, {w['taps']}"), b.op(f"urem i64 {s}, {w['taps']}")
             shift = b.mul(b.load("i64", b.gep("i64", shifts, tap), 8), 4)
             b.store("i64", b.add(b.mul(b.mul(block, DEEP // 2), q["pair_bytes"]), shift), b.gep("i64", self.table, s), 8)
-
-        b.loop(0, w["steps"], 1, write_table)
-
-        def unit(u: str) -> None:
+        with b.for_("%begin", "%end") as u:
             self.take(u)
             if self.form == "halves":
                 self.by_halves(u)
@@ -131,8 +123,6 @@ class Units:
                 self.by_itself()
             if self.has_epilogue:
                 self.finish()
-
-        b.loop("%begin", "%end", 1, unit)
         if self.form != "dots":
             b.call("void", "llvm.x86.tilerelease", [])
 
@@ -141,36 +131,27 @@ class Units:
         self.take("%u")
         pixels = self.pack_parts()
         packed = b.gep("i8", self.planes, w["panel_at"])
-
-        def panel(o: str) -> None:
+        with b.for_(self.o_low, self.o_high, ROWS) as o:
             number, _ = self.panel(o)
             fits, _ = self.together("%exponent", "%kind", number)
-
-            def pack() -> None:
+            with b.if_(b.op(f"xor i1 {fits}, true")):
                 words = b.gep("i64", "%args", w["weights_at"])
                 header = b.gep("i8", packed, -HEADER)
                 copied = b.gep("i8", self.planes, w["copied_at"])
                 b.call_address(w["pack_panel"], [("ptr", words), ("i64", number), ("ptr", copied), ("ptr", packed), ("ptr", header)])
                 self.choose(pixels, header, packed, packed, o)
-
-            b.when(b.op(f"xor i1 {fits}, true"), pack)
-
-        b.loop(self.o_low, self.o_high, ROWS, panel)
         return b.function(f"define void @{name}(ptr %args, i64 %worker, i64 %u, i32 %exponent, i32 %kind) noinline #0")
 
     def by_itself(self) -> None:
         """A unit by parts, or of bfloat16."""
         b = self.b
         pixels = self.pack_parts()
-
-        def panel(o: str) -> None:
+        with b.for_(self.o_low, self.o_high, ROWS) as o:
             number, following = self.panel(o)
             if self.form in ("plain", "dots"):
                 self.by_tiles(o, self.panel_at(number), following)
             else:
                 self.choose(pixels, b.gep("i8", self.w["weights"], b.mul(number, HEADER)), self.panel_at(number), following, o)
-
-        b.loop(self.o_low, self.o_high, ROWS, panel)
 
     def by_halves(self, u: str) -> None:
         b, w, q = self.b, self.w, self.q
@@ -188,35 +169,34 @@ class Units:
         length = b.op(f"select i1 {dense}, i64 {b.mul(rows, columns)}, i64 {columns}")
         by_rows = b.op(f"icmp eq i64 {q['stride_x']}, 1")
 
-        def look_at_rows(i: str) -> None:
-            b.call_address(w["look"], [
-                ("ptr", b.gep(self.memory, self.image_source(i), first)), ("i64", q["channels"]), ("i64", q["stride_channel"]),
-                ("i64", b.op(f"select i1 {dense}, i64 1, i64 {rows}")), ("i64", q["stride_y"]), ("i64", length), ("i64", q["stride_channel"]),
-                ("ptr", self.notes),
-            ])  # fmt: skip
-
         def look() -> None:
-            def by_runs() -> None:
-                b.loop(0, self.images, 1, look_at_rows)
-
-            b.when(by_rows, by_runs)
-            b.when(b.op(f"xor i1 {by_rows}, true"), lambda: self.each_image(w["look"], self.notes))
+            with b.if_(by_rows), b.for_(0, self.images) as i:
+                b.call_address(w["look"], [
+                    ("ptr", b.gep(self.memory, self.image_source(i), first)), ("i64", q["channels"]), ("i64", q["stride_channel"]),
+                    ("i64", b.op(f"select i1 {dense}, i64 1, i64 {rows}")), ("i64", q["stride_y"]), ("i64", length), ("i64", q["stride_channel"]),
+                    ("ptr", self.notes),
+                ])  # fmt: skip
+            with b.if_(b.op(f"xor i1 {by_rows}, true")):
+                self.each_image(w["look"], self.notes)
 
         clear_notes(b, self.notes)
         look()
         elements = b.mul(b.mul(b.mul(rows, columns), self.images), q["channels"])
         exponent, kind = judge(b, self.notes, elements, look)
-        b.when(b.op(f"icmp ne i32 {kind}, 0"), lambda: self.each_image(self.copy, self.notes))
+        with b.if_(b.op(f"icmp ne i32 {kind}, 0")):
+            self.each_image(self.copy, self.notes)
 
         def panel(o: str, all_fit: str) -> list[str]:
             number, following = self.panel(o)
             fits, scale = self.together(exponent, kind, number)
-            b.when(fits, lambda: self.by_tiles(o, self.panel_at(number), following, scale))
+            with b.if_(fits):
+                self.by_tiles(o, self.panel_at(number), following, scale)
             return [b.op(f"and i1 {all_fit}, {fits}")]
 
         (all_fit,) = b.loop(self.o_low, self.o_high, ROWS, panel, [("i1", "true")])
         arguments = [("ptr", "%args"), ("i64", "%worker"), ("i64", u), ("i32", exponent), ("i32", kind)]
-        b.when(b.op(f"xor i1 {all_fit}, true"), lambda: b.call_address(w["otherwise"], arguments))
+        with b.if_(b.op(f"xor i1 {all_fit}, true")):
+            b.call_address(w["otherwise"], arguments)
 
     # -- a unit -----------------------------------------------------------------------------------------------------
     def take(self, u: str) -> None:
@@ -245,10 +225,19 @@ class Units:
     def each_image(self, function: str, seen: str) -> None:
         """Look at the block's source of each image, or pack it."""
         b = self.b
-        b.loop(0, self.images, 1, lambda i: b.call_address(function, [
-            ("ptr", self.shape), ("ptr", self.image_source(i)), ("ptr", b.gep("i32", self.planes, b.mul(i, self.w["image_places"]))),
-            ("ptr", seen), ("i64", self.y0), ("i64", self.x0), ("i64", self.rows),
-        ]))  # fmt: skip
+        with b.for_(0, self.images) as i:
+            b.call_address(
+                function,
+                [
+                    ("ptr", self.shape),
+                    ("ptr", self.image_source(i)),
+                    ("ptr", b.gep("i32", self.planes, b.mul(i, self.w["image_places"]))),
+                    ("ptr", seen),
+                    ("i64", self.y0),
+                    ("i64", self.x0),
+                    ("i64", self.rows),
+                ],
+            )
 
     def pack_parts(self) -> tuple[str, str]:
         """Pack the block's source; its extent."""
@@ -288,19 +277,14 @@ class Units:
         b, w, q = self.b, self.w, self.q
         low, high = (b.load("i32", b.gep("i32", header, i), 4) for i in range(2))
         safe = are_safe(b, pixels, (low, high))
-        b.when(safe, lambda: self.by_tiles(o, panel, following))
-
-        def exactly(i: str) -> None:
+        with b.if_(safe):
+            self.by_tiles(o, panel, following)
+        with b.if_(b.op(f"xor i1 {safe}, true")), b.for_(0, self.images) as i:
             b.call_address(w["exact"], [
                 ("ptr", self.shape), ("ptr", b.gep(self.memory, self.kernel_of_group, b.mul(o, q["kernel_row"]))), ("ptr", self.image_source(i)),
                 ("ptr", b.gep(self.memory, self.out_of(o), b.mul(i, w["out_batch"]))), ("i64", self.y0), ("i64", self.x0),
                 ("i64", self.rows), ("i64", self.columns), ("i64", self.lanes(o)),
             ])  # fmt: skip
-
-        def all_exactly() -> None:
-            b.loop(0, self.images, 1, exactly)
-
-        b.when(b.op(f"xor i1 {safe}, true"), all_exactly)
 
     def lanes(self, o: str) -> str:
         return self.b.min(ROWS, self.b.sub(self.o_high, o))
@@ -325,35 +309,31 @@ class Units:
                 ("ptr", b.gep("i8", fetched, b.mul(start, b.mul(fetched_lines, 64)))), ("i64", fetched_lines), ("i64", b.add(tall, broad)),
             ])  # fmt: skip
 
-        def places(at: str) -> None:
-            ordinal = b.op(f"udiv i64 {at}, {PLACES}")
-            fetched_part = b.gep("i8", following, b.mul(b.mul(ordinal, fetched_lines), b.mul(w["steps"], 64)))
-            broad = b.op(f"zext i1 {b.op(f'icmp sgt i64 {b.sub(self.used, at)}, 16')} to i64")
-            if self.form == "halves":
-                halves(at, fetched_part, broad)
-                return
-            b.call_address(self.products, [
-                ("i64", w["steps"]), ("i64", self.block_steps), ("ptr", panel), ("ptr", b.gep("i32", self.planes, at)),
-                ("ptr", self.table), ("ptr", b.gep("float", sums, at)), ("ptr", b.gep("float", others, at)),
-                ("i64", w["sums_bytes"]), ("i64", q["pair_bytes"]), ("i64", q["part_bytes"]),
-                ("ptr", fetched_part), ("i64", fetched_lines), ("i64", b.add(tall, broad)),
-            ])  # fmt: skip
-
         def visit(start: str) -> None:
             self.start = start
-            b.loop(0, self.used, PLACES, places)
+            with b.for_(0, self.used, PLACES) as at:
+                ordinal = b.op(f"udiv i64 {at}, {PLACES}")
+                fetched_part = b.gep("i8", following, b.mul(b.mul(ordinal, fetched_lines), b.mul(w["steps"], 64)))
+                broad = b.op(f"zext i1 {b.op(f'icmp sgt i64 {b.sub(self.used, at)}, 16')} to i64")
+                if self.form == "halves":
+                    halves(at, fetched_part, broad)
+                else:
+                    b.call_address(self.products, [
+                        ("i64", w["steps"]), ("i64", self.block_steps), ("ptr", panel), ("ptr", b.gep("i32", self.planes, at)),
+                        ("ptr", self.table), ("ptr", b.gep("float", sums, at)), ("ptr", b.gep("float", others, at)),
+                        ("i64", w["sums_bytes"]), ("i64", q["pair_bytes"]), ("i64", q["part_bytes"]),
+                        ("ptr", fetched_part), ("i64", fetched_lines), ("i64", b.add(tall, broad)),
+                    ])  # fmt: skip
 
         if self.form == "halves":
-            b.loop(0, w["steps"], self.block_steps, visit)
+            with b.for_(0, w["steps"], self.block_steps) as start:
+                visit(start)
         else:
             visit("0")
-
-        def store(i: str) -> None:
+        with b.for_(0, self.images) as i:
             b.call("void", "store_sums", [
                 ("ptr", b.gep("float", sums, b.mul(i, w["image_places"]))),
                 ("ptr", b.gep("float", others, b.mul(i, w["image_places"]))), ("i1", self.several), ("float", scale), ("i64", w["sums_bytes"]),
                 ("i64", q["pitch"]), ("ptr", b.gep(self.memory, self.out_of(o), b.mul(i, w["out_batch"]))), ("i64", q["out_row"]),
                 ("i64", q["out_y"]), ("i64", self.rows), ("i64", self.columns), ("i64", lanes),
             ], declare=False)  # fmt: skip
-
-        b.loop(0, self.images, 1, store)

@@ -85,13 +85,10 @@ def pack_tile_weights(p: Problem, gradient: bool, element: Element, packed: int,
 
 def _pack(b: Builder, w: dict[str, str]) -> None:
     copy = b.gep("i8", w["scratch"], b.mul("%worker", w["scratch_bytes"]))
-
-    def unit(u: str) -> None:
+    with b.for_("%begin", "%end") as u:
         target = b.gep("i8", w["packed"], b.add(w["panels_at"], b.mul(u, w["panel_bytes"])))
         header = b.gep("i8", w["packed"], b.mul(u, HEADER))
         b.call_address(w["pack"], [("ptr", w["panel"]), ("i64", u), ("ptr", copy), ("ptr", target), ("ptr", header)])
-
-    b.loop("%begin", "%end", 1, unit)
 
 
 def panel_function(element: Element, form: str) -> Function:
@@ -112,21 +109,15 @@ def _copy(element: Element, b: Builder) -> str:
     The elements `ahead` of them are fetched: it is what comes next.
     """
     memory, size = element.memory, element.itemsize
-
-    def line(r: str) -> None:
+    with b.for_(0, ROWS) as r:
         exists = b.op(f"icmp slt i64 {r}, %count")
         left = b.op(f"select i1 {exists}, i64 %length, i64 0")
         source, to = b.gep(memory, "%source", b.mul(r, "%outer")), b.gep("i32", "%to", b.mul(r, "%pitch"))
-
-        def some(at: str) -> None:
+        with b.for_(0, "%pitch", WIDTH) as at:
             here = b.gep(memory, source, at)
             value = b.masked_load(memory, WIDTH, here, bit_mask(b, WIDTH, 0, b.sub(left, at)), size)
             b.prefetch(b.gep(memory, here, "%ahead"))
             _store_bits(b, element, value, b.gep("i32", to, at))
-
-        b.loop(0, "%pitch", WIDTH, some)
-
-    b.loop(0, ROWS, 1, line)
     return b.function(
         "define internal void @copy(ptr noalias %source, i64 %outer, i64 %count, i64 %length, i64 %pitch, i64 %ahead, ptr noalias %to) noinline #0"
     )
@@ -134,16 +125,13 @@ def _copy(element: Element, b: Builder) -> str:
 
 def _copy_tap(element: Element, b: Builder) -> str:
     """Text of `copy_tap(source, row, channel, rows, channels, to)`: [32 rows][32 channels] of a tap, as i32; the rest is zero."""
-
-    def row(r: str) -> None:
+    with b.for_(0, ROWS) as r:
         exists = b.op(f"icmp slt i64 {r}, %rows")
         for first in range(0, DEEP, WIDTH):
             left = b.op(f"select i1 {exists}, i64 {b.sub('%channels', first)}, i64 0")
             read = masked_read(b, element.memory, WIDTH, element.itemsize, GATHER, "0", left, "%channel")
             value = read(b.gep(element.memory, "%source", b.add(b.mul(r, "%row"), b.mul("%channel", first))))
             _store_bits(b, element, value, b.gep("i32", "%to", b.add(b.mul(r, DEEP), first)))
-
-    b.loop(0, ROWS, 1, row)
     return b.function("define internal void @copy_tap(ptr noalias %source, i64 %row, i64 %channel, i64 %rows, i64 %channels, ptr noalias %to) noinline #0")
 
 
@@ -254,8 +242,7 @@ def _panel(element: Element, form: str, name: str, b: Builder) -> str:
 
     def visit(packs: bool) -> None:
         """Copy all blocks of channels, and pack them or, one tap after the other, look at them."""
-
-        def block(c: str) -> None:
+        with b.for_(0, w["channels"], DEEP) as c:
             channels = b.min(DEEP, b.sub(w["channels"], c))
             from_block = b.gep(memory, source, b.mul(c, w["channel"]))
             to_block = b.gep("i8", "%target", b.mul(b.mul(b.op(f"lshr i64 {c}, 5"), taps), step_bytes))
@@ -267,39 +254,33 @@ def _panel(element: Element, form: str, name: str, b: Builder) -> str:
                 else:
                     look_at("%scratch", "1", "0", b.mul(pitch, ROWS))
 
-            def all_taps() -> None:
-                outer, lines, length = (
-                    b.op(f"select i1 {rows_lie_apart}, i64 {first}, i64 {second}")
-                    for first, second in ((w["row"], w["channel"]), (rows, channels), (channels, rows))
-                )
-                b.call("void", "copy", [
-                    ("ptr", from_block), ("i64", outer), ("i64", lines), ("i64", b.mul(length, taps)), ("i64", w["pitch"]),
-                    ("i64", b.mul(w["channel"], DEEP)), ("ptr", "%scratch"),
-                ], declare=False)  # fmt: skip
-                b.when(rows_lie_apart, lambda: pack("rows", taps, w["pitch"], to_block))
-                b.when(b.op(f"xor i1 {rows_lie_apart}, true"), lambda: pack("channels", taps, w["pitch"], to_block))
-
             def one_by_one() -> None:
-                def tap_row(ty: str) -> None:
-                    def tap(tx: str) -> None:
-                        at = b.add(b.mul(ty, w["tap_row"]), b.mul(tx, w["tap_column"]))
-                        b.call("void", "copy_tap", [
-                            ("ptr", b.gep(memory, from_block, at)), ("i64", w["row"]), ("i64", w["channel"]), ("i64", rows),
-                            ("i64", channels), ("ptr", "%scratch"),
-                        ], declare=False)  # fmt: skip
-                        pack("rows", "1", str(DEEP), b.gep("i8", to_block, b.mul(b.add(b.mul(ty, w["taps_x"]), tx), step_bytes)))
-
-                    b.loop(0, w["taps_x"], 1, tap)
-
-                b.loop(0, w["taps_y"], 1, tap_row)
+                with b.for_(0, w["taps_y"]) as ty, b.for_(0, w["taps_x"]) as tx:
+                    at = b.add(b.mul(ty, w["tap_row"]), b.mul(tx, w["tap_column"]))
+                    b.call("void", "copy_tap", [
+                        ("ptr", b.gep(memory, from_block, at)), ("i64", w["row"]), ("i64", w["channel"]), ("i64", rows),
+                        ("i64", channels), ("ptr", "%scratch"),
+                    ], declare=False)  # fmt: skip
+                    pack("rows", "1", str(DEEP), b.gep("i8", to_block, b.mul(b.add(b.mul(ty, w["taps_x"]), tx), step_bytes)))
 
             if packs:
-                b.when(together, all_taps)
-                b.when(b.op(f"xor i1 {together}, true"), one_by_one)
+                with b.if_(together):
+                    outer, lines, length = (
+                        b.op(f"select i1 {rows_lie_apart}, i64 {first}, i64 {second}")
+                        for first, second in ((w["row"], w["channel"]), (rows, channels), (channels, rows))
+                    )
+                    b.call("void", "copy", [
+                        ("ptr", from_block), ("i64", outer), ("i64", lines), ("i64", b.mul(length, taps)), ("i64", w["pitch"]),
+                        ("i64", b.mul(w["channel"], DEEP)), ("ptr", "%scratch"),
+                    ], declare=False)  # fmt: skip
+                    with b.if_(rows_lie_apart):
+                        pack("rows", taps, w["pitch"], to_block)
+                    with b.if_(b.op(f"xor i1 {rows_lie_apart}, true")):
+                        pack("channels", taps, w["pitch"], to_block)
+                with b.if_(b.op(f"xor i1 {together}, true")):
+                    one_by_one()
             else:
                 one_by_one()
-
-        b.loop(0, w["channels"], DEEP, block)
 
     def look_at(source: str, lines: str, stride: str, length: str) -> None:
         b.call_address(w["look"], [
@@ -312,8 +293,10 @@ def _panel(element: Element, form: str, name: str, b: Builder) -> str:
             b.op(f"select i1 {rows_lie_apart}, i64 {first}, i64 {second}")
             for first, second in ((rows, w["channels"]), (w["row"], w["channel"]), (w["channels"], rows))
         )
-        b.when(together, lambda: look_at(source, lines, stride, b.mul(length, taps)))
-        b.when(b.op(f"xor i1 {together}, true"), lambda: visit(False))
+        with b.if_(together):
+            look_at(source, lines, stride, b.mul(length, taps))
+        with b.if_(b.op(f"xor i1 {together}, true")):
+            visit(False)
 
     known: tuple[str, ...] = ()
     if form == "halves":

@@ -192,15 +192,14 @@ def _sum(facts: Facts, b: Builder, w: dict[str, str]) -> None:
     b.allocas.append(f"  %buffer = alloca [{width * width} x {compute}], align 64")
     step = b.mul(b.mul(w["groups"], w["k"]), w["padded"])
     last_row = b.sub(w["k"], 1)
-
-    def unit(u: str) -> None:
+    with b.for_("%begin", "%end") as u:
         g, k0 = b.op(f"udiv i64 {u}, {w['blocks']}"), b.mul(b.op(f"urem i64 {u}, {w['blocks']}"), width)
         valid = b.min(width, b.sub(w["k"], k0))
         group = b.gep(compute, w["partial"], b.mul(b.mul(g, w["k"]), w["padded"]))
         # Rows beyond K read the last row; nothing stores what they give.
         rows = [b.gep(compute, group, b.mul(b.min(b.add(k0, i), last_row), w["padded"])) for i in range(width)]
+        with b.for_(0, w["outputs"], width) as o:
 
-        def outputs(o: str) -> None:
             def add(s: str, *acc: str) -> list[str]:
                 at = b.add(b.mul(s, step), o)
                 return [sums.add(b, width, old, b.load(type_, b.gep(compute, row, at), size)) for old, row in zip(acc, rows, strict=True)]
@@ -208,27 +207,17 @@ def _sum(facts: Facts, b: Builder, w: dict[str, str]) -> None:
             total = b.loop(0, w["partials"], 1, add, [(type_, sums.zero(width))] * width)
             for i, row in enumerate(transpose_vectors(b, compute, total)):
                 b.store(type_, row, b.gep(compute, "%buffer", i * width), size)
-
-            def output(i: str) -> None:
-                source = b.gep(compute, "%buffer", b.mul(i, width))
-                row = b.add(b.mul(g, w["outputs"]), b.add(o, i))
+            with b.for_(0, b.min(width, b.sub(w["outputs"], o))) as output:
+                source = b.gep(compute, "%buffer", b.mul(output, width))
+                row = b.add(b.mul(g, w["outputs"]), b.add(o, output))
                 target = b.gep(element.memory, w["out"], b.mul(row, w["out_batch"]))
-
-                def weight(j: str) -> None:
+                with b.for_(0, valid) as j:
                     k = b.add(k0, j)
                     c, tap = b.op(f"udiv i64 {k}, {w['taps']}"), b.op(f"urem i64 {k}, {w['taps']}")
                     ty, tx = b.op(f"udiv i64 {tap}, {w['taps_x']}"), b.op(f"urem i64 {tap}, {w['taps_x']}")
                     at = b.add(b.mul(c, w["out_channel"]), b.add(b.mul(ty, w["out_y"]), b.mul(tx, w["out_x"])))
                     value = element.narrow(b, 1, b.load(compute, b.gep(compute, source, j), size))
                     b.store(element.memory, value, b.gep(element.memory, target, at), element.memory_bytes)
-
-                b.loop(0, valid, 1, weight)
-
-            b.loop(0, b.min(width, b.sub(w["outputs"], o)), 1, output)
-
-        b.loop(0, w["outputs"], width, outputs)
-
-    b.loop("%begin", "%end", 1, unit)
 
 
 def _dense_sum(facts: Facts, b: Builder, w: dict[str, str]) -> None:
@@ -242,31 +231,22 @@ def _dense_sum(facts: Facts, b: Builder, w: dict[str, str]) -> None:
     b.allocas.append(f"  %square = alloca [{width * width} x {compute}], align 64")
     step = b.mul(b.mul(w["groups"], w["k"]), w["padded"])
     block = _SUM_VECTORS * width
-
-    def unit(u: str) -> None:
+    with b.for_("%begin", "%end") as u:
         g, k0 = b.op(f"udiv i64 {u}, {w['blocks']}"), b.mul(b.op(f"urem i64 {u}, {w['blocks']}"), block)
         valid = b.min(block, b.sub(w["k"], k0))
         first = b.gep(compute, w["partial"], b.mul(b.add(b.mul(g, w["k"]), k0), w["padded"]))
-
-        def add_row(i: str) -> None:
-            source, target = b.gep(compute, first, b.mul(i, w["padded"])), b.gep(compute, buffer, b.mul(i, w["pitch"]))
-
-            def add(o: str) -> None:
+        with b.for_(0, valid) as row:
+            source, target = b.gep(compute, first, b.mul(row, w["padded"])), b.gep(compute, buffer, b.mul(row, w["pitch"]))
+            with b.for_(0, w["padded"], width) as o:
                 here = b.gep(compute, source, o)
                 (total,) = b.loop(0, w["partials"], 1, lambda s, old: [
                     sums.add(b, width, old, b.load(type_, b.gep(compute, here, b.mul(s, step)), size))
                 ], [(type_, sums.zero(width))])  # fmt: skip
                 b.store(type_, total, b.gep(compute, target, o), size)
-
-            b.loop(0, w["padded"], width, add)
-
-        b.loop(0, valid, 1, add_row)
-
-        def outputs(o: str) -> None:
+        with b.for_(0, w["outputs"], width) as o:
             some = b.min(width, b.sub(w["outputs"], o))
             all_outputs = b.op(f"icmp eq i64 {some}, {width}")
-
-            def rows(k: str) -> None:
+            with b.for_(0, valid, width) as k:
                 mask = bit_mask(b, width, 0, b.sub(valid, k))
                 source = b.gep(compute, buffer, b.add(b.mul(k, w["pitch"]), o))
                 # Rows beyond K hold what was there before; nothing stores what they give.
@@ -278,20 +258,11 @@ def _dense_sum(facts: Facts, b: Builder, w: dict[str, str]) -> None:
                     at = b.gep(element.memory, to, b.mul(w["out_batch"], i))
                     b.masked_store(element.memory, width, element.narrow(b, width, value), at, mask, element.memory_bytes)
 
-                def some_outputs() -> None:
-                    for i, value in enumerate(turned):
-                        b.store(type_, value, b.gep(compute, "%square", i * width), size)
-                    b.loop(0, some, 1, lambda i: put(i, b.load(type_, b.gep(compute, "%square", b.mul(i, width)), size)))
-
-                def every_output() -> None:
+                with b.if_(all_outputs):
                     for i, value in enumerate(turned):
                         put(i, value)
-
-                b.when(all_outputs, every_output)
-                b.when(b.op(f"xor i1 {all_outputs}, true"), some_outputs)
-
-            b.loop(0, valid, width, rows)
-
-        b.loop(0, w["outputs"], width, outputs)
-
-    b.loop("%begin", "%end", 1, unit)
+                with b.if_(b.op(f"xor i1 {all_outputs}, true")):
+                    for i, value in enumerate(turned):
+                        b.store(type_, value, b.gep(compute, "%square", i * width), size)
+                    with b.for_(0, some) as output:
+                        put(output, b.load(type_, b.gep(compute, "%square", b.mul(output, width)), size))

@@ -102,22 +102,13 @@ def store_partial(b: Builder, w: dict[str, str], s: str, group: str, channel: st
     """Store a unit's sums of input channels [channel, channel + tall) and of at most `most` output channels from `output` on."""
     floats = f"<{_WIDTH} x float>"
     first_c = b.mul(b.add(b.mul(b.add(b.mul(s, w["groups"]), group), w["channels"]), channel), w["taps"])
-
-    def one_channel(i: str) -> None:
-        def tap(k: str) -> None:
-            row = b.mul(b.add(first_c, b.add(b.mul(i, w["taps"]), k)), w["padded"])
-
-            def vector_of_outputs(o: str) -> None:
-                source = b.add(b.mul(b.add(b.mul(b.op(f"udiv i64 {o}, {LANES}"), w["taps"]), k), SUMS_BYTES), b.mul(i, 4 * LANES))
-                source = b.add(source, b.mul(b.op(f"urem i64 {o}, {LANES}"), 4))
-                target = b.gep("float", w["partial"], b.add(row, b.add(output, o)))
-                b.store(floats, b.load(floats, b.gep("i8", sums, source), 64), target, 4)
-
-            b.loop(0, b.min(most, b.sub(w["padded"], output)), _WIDTH, vector_of_outputs)
-
-        b.loop(0, w["taps"], 1, tap)
-
-    b.loop(0, tall, 1, one_channel)
+    with b.for_(0, tall) as i, b.for_(0, w["taps"]) as k:
+        row = b.mul(b.add(first_c, b.add(b.mul(i, w["taps"]), k)), w["padded"])
+        with b.for_(0, b.min(most, b.sub(w["padded"], output)), _WIDTH) as o:
+            source = b.add(b.mul(b.add(b.mul(b.op(f"udiv i64 {o}, {LANES}"), w["taps"]), k), SUMS_BYTES), b.mul(i, 4 * LANES))
+            source = b.add(source, b.mul(b.op(f"urem i64 {o}, {LANES}"), 4))
+            target = b.gep("float", w["partial"], b.add(row, b.add(output, o)))
+            b.store(floats, b.load(floats, b.gep("i8", sums, source), 64), target, 4)
 
 
 def _exact(layout: Layout, name: str, b: Builder) -> str:
@@ -128,53 +119,44 @@ def _exact(layout: Layout, name: str, b: Builder) -> str:
     floats = f"<{_WIDTH} x float>"
     zeros = [(floats, "zeroinitializer")] * _EXACT_OUTPUTS
     offsets = b.strided_lanes(_WIDTH, w["step_x"])
+    with b.for_(0, "%tall") as c, b.for_(0, w["taps"]) as k, b.for_(0, "%wide", _EXACT_OUTPUTS) as o:
+        last = b.sub("%wide", 1)
+        rows_of_g = [b.mul(b.add("%output", b.min(b.add(o, i), last)), w["g_channel"]) for i in range(_EXACT_OUTPUTS)]
 
-    def channel(c: str) -> None:
-        def tap(k: str) -> None:
-            def outputs(o: str) -> None:
-                last = b.sub("%wide", 1)
-                rows_of_g = [b.mul(b.add("%output", b.min(b.add(o, i), last)), w["g_channel"]) for i in range(_EXACT_OUTPUTS)]
+        def block(t: str, *totals: str) -> list[str]:
+            images, y, x = blocks.place(t)
+            y0, rows, x0, columns, shift = blocks.tap(k, y, x)
+            first = b.mul(images, w["block_images"])
 
-                def block(t: str, *totals: str) -> list[str]:
-                    images, y, x = blocks.place(t)
-                    y0, rows, x0, columns, shift = blocks.tap(k, y, x)
-                    first = b.mul(images, w["block_images"])
+            def image(n: str, *totals: str) -> list[str]:
+                from_x = b.gep("float", w["x"], b.add(b.mul(n, w["x_batch"]), b.mul(b.add("%channel", c), w["x_channel"])))
+                from_g = [b.gep("float", w["g"], b.add(b.mul(n, w["g_batch"]), r)) for r in rows_of_g]
 
-                    def image(n: str, *totals: str) -> list[str]:
-                        from_x = b.gep("float", w["x"], b.add(b.mul(n, w["x_batch"]), b.mul(b.add("%channel", c), w["x_channel"])))
-                        from_g = [b.gep("float", w["g"], b.add(b.mul(n, w["g_batch"]), r)) for r in rows_of_g]
+                def row(r: str, *sums: str) -> list[str]:
+                    here = b.add(y0, r)
 
-                        def row(r: str, *sums: str) -> list[str]:
-                            here = b.add(y0, r)
+                    def pixels(q: str) -> Iterator[Operands[str, str]]:
+                        mask = bit_mask(b, _WIDTH, 0, b.sub(columns, q))
+                        at = b.add(x0, q)
+                        pixel = b.gep("float", from_x, blocks.source(here, at, shift))
+                        left = b.masked_gather("float", _WIDTH, pixel, offsets, mask, 4)
+                        place = b.add(b.mul(here, w["width"]), at)
+                        yield [left], (b.masked_load("float", _WIDTH, b.gep("float", g, place), mask, 4) for g in from_g)
 
-                            def pixels(q: str) -> Iterator[Operands[str, str]]:
-                                mask = bit_mask(b, _WIDTH, 0, b.sub(columns, q))
-                                at = b.add(x0, q)
-                                pixel = b.gep("float", from_x, blocks.source(here, at, shift))
-                                left = b.masked_gather("float", _WIDTH, pixel, offsets, mask, 4)
-                                place = b.add(b.mul(here, w["width"]), at)
-                                yield [left], (b.masked_load("float", _WIDTH, b.gep("float", g, place), mask, 4) for g in from_g)
+                    add = partial(element_of(float32).multiply_add, b, _WIDTH)
+                    return contract(b, columns, [(floats, value) for value in sums], 0, _WIDTH, add=add, read=pixels)
 
-                            add = partial(element_of(float32).multiply_add, b, _WIDTH)
-                            return contract(b, columns, [(floats, value) for value in sums], 0, _WIDTH, add=add, read=pixels)
+                sums = b.loop(0, rows, 1, row, zeros)
+                return [b.op(f"fadd {floats} {total}, {value}") for total, value in zip(totals, sums, strict=True)]
 
-                        sums = b.loop(0, rows, 1, row, zeros)
-                        return [b.op(f"fadd {floats} {total}, {value}") for total, value in zip(totals, sums, strict=True)]
+            after = b.min(w["images"], b.add(first, w["block_images"]))
+            return b.loop(first, after, 1, image, [(floats, value) for value in totals])
 
-                    after = b.min(w["images"], b.add(first, w["block_images"]))
-                    return b.loop(first, after, 1, image, [(floats, value) for value in totals])
-
-                totals = b.loop(blocks.first, blocks.after, 1, block, zeros)
-                for i, total in enumerate(totals):
-                    value = b.call("float", f"llvm.vector.reduce.fadd.v{_WIDTH}f32", [("float", "-0.0"), (floats, total)])
-                    at = b.add(o, i)
-                    line = b.add(b.mul(b.add(b.mul(b.op(f"udiv i64 {at}, {LANES}"), w["taps"]), k), SUMS_BYTES), b.mul(c, 4 * LANES))
-                    to = b.gep("i8", "%sums", b.add(line, b.mul(b.op(f"urem i64 {at}, {LANES}"), 4)))
-                    b.store("float", value, to, 4)
-
-            b.loop(0, "%wide", _EXACT_OUTPUTS, outputs)
-
-        b.loop(0, w["taps"], 1, tap)
-
-    b.loop(0, "%tall", 1, channel)
+        totals = b.loop(blocks.first, blocks.after, 1, block, zeros)
+        for i, total in enumerate(totals):
+            value = b.call("float", f"llvm.vector.reduce.fadd.v{_WIDTH}f32", [("float", "-0.0"), (floats, total)])
+            at = b.add(o, i)
+            line = b.add(b.mul(b.add(b.mul(b.op(f"udiv i64 {at}, {LANES}"), w["taps"]), k), SUMS_BYTES), b.mul(c, 4 * LANES))
+            to = b.gep("i8", "%sums", b.add(line, b.mul(b.op(f"urem i64 {at}, {LANES}"), 4)))
+            b.store("float", value, to, 4)
     return b.function(f"define void @{name}(ptr noalias %args, i64 %s, i64 %channel, i64 %tall, i64 %output, i64 %wide, ptr noalias %sums) noinline #0")

@@ -32,8 +32,7 @@ def micro(form: str) -> Function:
 
 def _products(b: Builder, high: int, broad: int, form: str) -> None:
     """Between the products of parts the lines are fetched that the next step is the first to touch: 5 to 9 % less time."""
-
-    def step(s: str) -> None:
+    with b.for_(0, "%steps") as s:
         left, right = b.gep("i8", "%a", b.mul(s, 2 * PLACES)), b.gep("i8", "%b", b.mul(s, STEP_BYTES_OF[form]))
 
         def load(operand: str, tile: int, part: int, number: str) -> None:
@@ -45,19 +44,17 @@ def _products(b: Builder, high: int, broad: int, form: str) -> None:
 
         if form == "halves":
             multiply_halves(b, broad, True, lambda number, operand, half, tile: load(operand, tile, half, str(number)))
-            return
-        lines = [b.add(b.mul("%a_part", part), b.mul("%a_row", row)) for part in range(PARTS) for row in range(WIDTH * high)]
-        each = len(lines) // (len(PRODUCTS) * high * broad)
+        else:
+            lines = [b.add(b.mul("%a_part", part), b.mul("%a_row", row)) for part in range(PARTS) for row in range(WIDTH * high)]
+            each = len(lines) // (len(PRODUCTS) * high * broad)
 
-        def fetch() -> None:
-            for line in lines[:each]:
-                at = b.gep("i8", left, b.add(line, 2 * 2 * PLACES - 1))
-                b.prefetch(at, level=1)
-            del lines[:each]
+            def fetch() -> None:
+                for line in lines[:each]:
+                    at = b.gep("i8", left, b.add(line, 2 * 2 * PLACES - 1))
+                    b.prefetch(at, level=1)
+                del lines[:each]
 
-        multiply_parts(b, high, broad, load, before=fetch)
-
-    b.loop(0, "%steps", 1, step)
+            multiply_parts(b, high, broad, load, before=fetch)
 
 
 def body(form: str, b: Builder, w: dict[str, str]) -> None:
@@ -71,8 +68,7 @@ def body(form: str, b: Builder, w: dict[str, str]) -> None:
     b.allocas.append("  %is_safe = alloca i8")
     o_bytes = b.mul(w["taps"], SUMS_BYTES)
     c_bytes = b.mul(w["o_panels"], o_bytes)
-
-    def unit(u: str) -> None:
+    with b.for_("%begin", "%end") as u:
         split, rest = b.op(f"urem i64 {u}, {w['splits']}"), b.op(f"udiv i64 {u}, {w['splits']}")
         group, s = b.op(f"urem i64 {rest}, {w['groups']}"), b.op(f"udiv i64 {rest}, {w['groups']}")
         blocks = Blocks(b, w, s)
@@ -81,7 +77,8 @@ def body(form: str, b: Builder, w: dict[str, str]) -> None:
         from_x = b.gep("float", w["x"], b.add(b.mul(group, w["x_group"]), b.mul(first_channel, w["x_channel"])))
         from_g = b.gep("float", w["g"], b.mul(group, w["g_group"]))
         c_panels = b.op(f"udiv i64 {b.add(channels, LANES - 1)}, {LANES}")
-        b.loop(0, b.mul(c_panels, c_bytes), 64, lambda at: b.store(floats, "zeroinitializer", b.gep("i8", acc, at), 64))
+        with b.for_(0, b.mul(c_panels, c_bytes), 64) as at:
+            b.store(floats, "zeroinitializer", b.gep("i8", acc, at), 64)
 
         def block(t: str, safe: str) -> list[str]:
             image_block, y, _ = blocks.place(t)
@@ -92,18 +89,15 @@ def body(form: str, b: Builder, w: dict[str, str]) -> None:
             steps = b.op(f"udiv i64 {b.add(places, PLACES - 1)}, {PLACES}")
 
             def visit_x(function: str) -> None:
-                def image(i: str) -> None:
+                with b.for_(0, images) as i:
                     b.call_address(w[function], [
                         ("ptr", of_x), ("ptr", b.gep("float", from_x, b.mul(b.add(first, i), w["x_batch"]))), ("i64", channels),
                         ("i64", y), ("i64", rows), ("ptr", b.gep("i16", planes, b.mul(i, w["image_places"]))), ("ptr", x_extent),
                     ])  # fmt: skip
 
-                b.loop(0, images, 1, image)
-
             def visit_g(function: str, o: str, count: str) -> None:
                 """Some output channels, from `o` on."""
-
-                def image(i: str) -> None:
+                with b.for_(0, images) as i:
                     last = b.op(f"icmp eq i64 {i}, {b.sub(images, 1)}")
                     source = b.add(b.mul(b.add(first, i), w["g_batch"]), b.mul(o, w["g_channel"]))
                     b.call_address(w[function], [
@@ -112,34 +106,26 @@ def body(form: str, b: Builder, w: dict[str, str]) -> None:
                         ("ptr", b.gep("i16", g_planes, b.mul(i, w["image_places"]))), ("ptr", g_extent),
                     ])  # fmt: skip
 
-                b.loop(0, images, 1, image)
-
             def pack(form: str) -> None:
                 visit_x(f"copy_{form}")
-
-                def outputs(o: str) -> None:
-                    """16 output channels: planes, then steps."""
+                with b.for_(0, w["outputs"], WIDTH) as o:
+                    # 16 output channels: planes, then steps.
                     visit_g(f"copy_{form}", o, b.min(WIDTH, b.sub(w["outputs"], o)))
                     to = b.add(b.mul(b.op(f"udiv i64 {o}, {LANES}"), w["panel_bytes"]), b.mul(b.op(f"and i64 {o}, {WIDTH}"), 1024 // WIDTH))
                     b.call_address(w[f"turn_{form}"], [
                         ("ptr", g_planes), ("i64", w["g_channel_bytes"]), ("i64", w["g_part_bytes"]), ("i64", steps), ("ptr", b.gep("i8", g_steps, to)),
                     ])  # fmt: skip
 
-                b.loop(0, w["outputs"], WIDTH, outputs)
-
             def products(form: str, scale: str) -> None:
                 visit_steps = w["visit_steps"] if form == "halves" else steps
-
-                def input_panel(c: str) -> None:
+                with b.for_(0, c_panels) as c:
                     tall = b.min(LANES, b.sub(channels, b.mul(c, LANES)))
                     from_c = b.gep("i8", planes, b.mul(b.mul(c, LANES), w["x_channel_bytes"]))
-
-                    def output_panel(o: str) -> None:
+                    with b.for_(0, w["o_panels"]) as o:
                         wide = b.min(LANES, b.sub(w["outputs"], b.mul(o, LANES)))
                         from_o = b.gep("i8", g_steps, b.mul(o, w["panel_bytes"]))
                         to = b.gep("i8", acc, b.add(b.mul(c, c_bytes), b.mul(o, o_bytes)))
-
-                        def tap(k: str, start: str) -> None:
+                        with b.for_(0, steps, visit_steps) as start, b.for_(0, w["taps"]) as k:
                             left = b.gep("i8", from_c, b.add(b.load("i64", b.gep("i64", shifts, k), 8), b.mul(start, 2 * PLACES)))
                             b.call_address(w[f"tiles_{form}"], [
                                 ("i64", b.min(visit_steps, b.sub(steps, start))), ("ptr", left), ("i64", w["x_channel_bytes"]),
@@ -152,19 +138,14 @@ def body(form: str, b: Builder, w: dict[str, str]) -> None:
                             else:
                                 add_sums(b, sums, to_tap, tall)
 
-                        b.loop(0, steps, visit_steps, lambda start: b.loop(0, w["taps"], 1, lambda k: tap(k, start)) and None)
-
-                    b.loop(0, w["o_panels"], 1, output_panel)
-
-                b.loop(0, c_panels, 1, input_panel)
-
             def by_parts(safe: str) -> str:
                 clear_extent(b, x_extent)
                 clear_extent(b, g_extent)
                 pack("parts")
                 here = [EXTENT.reduce(b, *extent_in_memory(b, at)) for at in (x_extent, g_extent)]
                 safe = b.op(f"and i1 {safe}, {are_safe(b, *here)}")
-                b.when(safe, lambda: products("parts", ""))
+                with b.if_(safe):
+                    products("parts", "")
                 return safe
 
             def look_at(source: str, batch: str, channels: str, stride: str, shape: str, notes: str) -> None:
@@ -173,14 +154,11 @@ def body(form: str, b: Builder, w: dict[str, str]) -> None:
                 low = b.max("0", b.sub(y, q["top"]))
                 high = b.min(q["source_height"], b.sub(b.add(b.add(y, rows), q["reach_y"]), q["top"]))
                 start, length = b.mul(low, q["stride_y"]), b.mul(b.max("0", b.sub(high, low)), q["stride_y"])
-
-                def image(i: str) -> None:
+                with b.for_(0, images) as i:
                     b.call_address(w["look"], [
                         ("ptr", b.gep("float", source, b.add(b.mul(b.add(first, i), batch), start))), ("i64", channels), ("i64", stride),
                         ("i64", "1"), ("i64", "0"), ("i64", length), ("i64", stride), ("ptr", notes),
                     ])  # fmt: skip
-
-                b.loop(0, images, 1, image)
 
             def look_x() -> None:
                 look_at(from_x, w["x_batch"], channels, w["x_channel"], of_x, x_extent)
@@ -201,32 +179,22 @@ def body(form: str, b: Builder, w: dict[str, str]) -> None:
             ]  # fmt: skip
             fit, scale = together(b, *known)
             b.store("i8", b.op(f"zext i1 {safe} to i8"), "%is_safe", 1)
-
-            def by_halves() -> None:
+            with b.if_(fit):
                 pack("halves")
                 products("halves", scale)
-
-            b.when(fit, by_halves)
-            b.when(b.op(f"xor i1 {fit}, true"), lambda: b.store("i8", b.op(f"zext i1 {by_parts(safe)} to i8"), "%is_safe", 1))
+            with b.if_(b.op(f"xor i1 {fit}, true")):
+                b.store("i8", b.op(f"zext i1 {by_parts(safe)} to i8"), "%is_safe", 1)
             return [b.op(f"trunc i8 {b.load('i8', '%is_safe', 1)} to i1")]
 
         (safe,) = b.loop(blocks.first, blocks.after, 1, block, [("i1", "true")])
-
-        def finish(c: str) -> None:
+        with b.for_(0, c_panels) as c:
             panel = b.mul(c, LANES)
             tall = b.min(LANES, b.sub(channels, panel))
             here = b.gep("i8", acc, b.mul(c, c_bytes))
-
-            def exactly() -> None:
+            with b.if_(b.op(f"xor i1 {safe}, true")):
                 b.call_address(w["exact"], [
                     ("ptr", "%args"), ("i64", s), ("i64", b.add(b.mul(group, w["channels"]), b.add(first_channel, panel))), ("i64", tall),
                     ("i64", b.mul(group, w["outputs"])), ("i64", w["outputs"]), ("ptr", here),
                 ])  # fmt: skip
-
-            b.when(b.op(f"xor i1 {safe}, true"), exactly)
             store_partial(b, w, s, group, b.add(first_channel, panel), tall, "0", w["padded"], here)
-
-        b.loop(0, c_panels, 1, finish)
-
-    b.loop("%begin", "%end", 1, unit)
     b.call("void", "llvm.x86.tilerelease", [])

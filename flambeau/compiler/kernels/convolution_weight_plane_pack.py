@@ -60,14 +60,14 @@ def _copy(form: str, name: str, b: Builder) -> str:
 
     def zeros(plane: str, low: str | int, high: str) -> None:
         """Zeros from place `low` on, to `high` and up to 31 more."""
-        b.loop(low, high, _CHUNK, lambda q: store(b.gep("i16", plane, q), ("zeroinitializer",) * COUNTS[form]))
+        with b.for_(low, high, _CHUNK) as q:
+            store(b.gep("i16", plane, q), ("zeroinitializer",) * COUNTS[form])
 
-    def channel(j: str) -> None:
+    with b.for_(0, padded) as j:
         exists = b.op(f"icmp slt i64 {j}, %channels")
         plane = b.gep("i8", "%planes", b.mul(j, w["channel_bytes"]))
         image = b.gep("float", "%source", b.add(b.mul(j, w["stride_channel"]), b.add(start, low)))
-
-        def row(r: str) -> None:
+        with b.for_(0, rows) as r:
             y = b.sub(b.add("%y", r), w["top"])
             inside = b.op(f"and i1 {exists}, {b.op(f'icmp ult i64 {y}, ' + w['source_height'])}")
             end = b.op(f"select i1 {inside}, i64 {high}, i64 {low}")
@@ -101,13 +101,9 @@ def _copy(form: str, name: str, b: Builder) -> str:
             seen = [(EXTENT.type, value) for value in found]
             put(b, "%extent", b.loop(whole, count, _CHUNK, lambda q, *now: chunk(q, list(now), True), seen))
             zeros(target, end, w["pitch"])
-
-        b.loop(0, rows, 1, row)
         # What tiles read beyond the last row.
         after = b.mul(rows, w["pitch"])
         zeros(plane, after, b.add(after, SLACK))
-
-    b.loop(0, padded, 1, channel)
     return b.function(
         f"define void @{name}(ptr noalias %shape, ptr noalias %source, i64 %channels, i64 %y, i64 %rows, ptr noalias %planes, ptr noalias %extent) noinline #0"
     )
@@ -120,13 +116,11 @@ def turn_function(form: str) -> Function:
 
 
 def _turn(form: str, name: str, b: Builder) -> str:
-    def step(s: str) -> None:
+    with b.for_(0, "%steps") as s:
         for part in range(COUNTS[form]):
             here = b.gep("i8", "%planes", b.add(b.mul("%part_bytes", part), b.mul(s, 64)))
             rows = [b.load(_INTS, b.gep("i8", here, b.mul("%channel_bytes", i)), 64) for i in range(_WIDTH)]
             to = b.gep("i8", "%out", b.add(b.mul(s, COUNTS[form] * PART_BYTES), PART_BYTES * part))
             for i, value in enumerate(transpose_vectors(b, "i32", rows)):
                 b.store(_INTS, value, b.gep("i8", to, 64 * i), 64)
-
-    b.loop(0, "%steps", 1, step)
     return b.function(f"define void @{name}(ptr noalias %planes, i64 %channel_bytes, i64 %part_bytes, i64 %steps, ptr noalias %out) noinline #0")

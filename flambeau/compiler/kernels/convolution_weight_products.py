@@ -136,10 +136,9 @@ def body(facts: Facts, b: Builder, w: dict[str, str]) -> None:
     entries = b.mul(w["split_channels"], kernel)
     # A last tile that is not full runs over the last tap several times.
     last = b.load("i64", b.gep("i64", table, b.sub(entries, 1)), 8)
-    for i in range(tile.rows):
-        b.store("i64", last, b.gep("i64", table, b.add(entries, i)), 8)
-
-    def unit(u: str) -> None:
+    for row in range(tile.rows):
+        b.store("i64", last, b.gep("i64", table, b.add(entries, row)), 8)
+    with b.for_("%begin", "%end") as u:
         rest, split = b.op(f"udiv i64 {u}, {w['splits']}"), b.op(f"urem i64 {u}, {w['splits']}")
         s, g = b.op(f"udiv i64 {rest}, {w['groups']}"), b.op(f"urem i64 {rest}, {w['groups']}")
         c = b.mul(split, w["split_channels"])
@@ -158,7 +157,7 @@ def body(facts: Facts, b: Builder, w: dict[str, str]) -> None:
             n, by = b.op(f"udiv i64 {rest}, {w['blocks_y']}"), b.op(f"urem i64 {rest}, {w['blocks_y']}")
             return b.mul(n, w["images"]), b.mul(by, w["block_rows"]), b.mul(bx, w["block_columns"])
 
-        def block(at: str) -> None:
+        with b.for_(first, after) as at:
             n, y0, x0 = decode(at)
             next_n, next_y0, next_x0 = decode(b.min(b.add(at, 1), b.sub(after, 1)))
             next_x = b.gep(memory, w["x"], b.add(b.mul(next_n, w["x_batch"]), x_channel))
@@ -168,27 +167,21 @@ def body(facts: Facts, b: Builder, w: dict[str, str]) -> None:
             images = b.min(w["images"], b.sub(w["batch"], n))
             image_planes = b.mul(count, q["plane"])
             x = b.gep(memory, w["x"], b.add(b.mul(n, w["x_batch"]), x_channel))
-
-            def copy_image(i: str) -> None:
+            with b.for_(0, images) as i:
                 b.call("void", "copy_planes", [
                     ("ptr", w["phase"]), ("ptr", b.gep(memory, x, b.mul(i, w["x_batch"]))),
                     ("ptr", b.gep(compute, planes, b.mul(i, image_planes))), ("i64", count), ("i64", y0), ("i64", x0),
                     ("i64", rows),
                 ], declare=False)  # fmt: skip
-
-            b.loop(0, images, 1, copy_image)
             gradient = b.gep(memory, w["g"], b.add(b.mul(n, w["g_batch"]), g_channel))
-
-            def chunk_row(y: str) -> None:
+            with b.for_(0, rows, w["chunk_rows"]) as y:
                 tall = b.min(w["chunk_rows"], b.sub(rows, y))
                 if facts.x_kind != GATHER:
                     low = b.op(f"udiv i64 {b.mul(y, count)}, {rows}")
                     high = b.op(f"udiv i64 {b.mul(b.add(y, tall), count)}, {rows}")
-                    b.loop(0, images, 1, lambda i: fetch_planes(
-                        b, facts.element, q, b.gep(memory, next_x, b.mul(i, w["x_batch"])), next_y0, next_x0, low, high
-                    ))  # fmt: skip
-
-                def chunk(x: str) -> None:
+                    with b.for_(0, images) as j:
+                        fetch_planes(b, facts.element, q, b.gep(memory, next_x, b.mul(j, w["x_batch"])), next_y0, next_x0, low, high)
+                with b.for_(0, columns, w["chunk_columns"]) as x:
                     wide = b.min(w["chunk_columns"], b.sub(columns, x))
                     # Neither several rows of a piece nor pieces of several rows: the pixels are consecutive.
                     p = b.add(b.mul(b.add(y0, y), q["width"]), b.add(x0, x))
@@ -198,8 +191,7 @@ def body(facts: Facts, b: Builder, w: dict[str, str]) -> None:
                     # Each image is written with whole vectors of pixels: what one writes too much, the next overwrites.
                     whole = b.op(f"and i64 {b.add(pixels, tile.width - 1)}, {-tile.width}")
                     panel_step = b.add(b.mul(b.sub(images, 1), pixels), whole)
-
-                    def transpose(i: str) -> None:
+                    with b.for_(0, images) as i:
                         here = b.gep(memory, gradient, b.mul(i, w["g_batch"]))
                         source, step = b.gep(memory, here, p), w["g_channel"]
                         if not facts.flat:
@@ -213,8 +205,6 @@ def body(facts: Facts, b: Builder, w: dict[str, str]) -> None:
                             ("ptr", source), ("i64", step), ("ptr", to), ("i64", panel_step), ("i64", w["outputs"]),
                             ("i64", pixels),
                         ], declare=False)  # fmt: skip
-
-                    b.loop(0, images, 1, transpose)
                     plane = b.gep(compute, planes, b.add(b.mul(y, q["pitch"]), x))
 
                     following = b.add(p, pixels)
@@ -226,23 +216,19 @@ def body(facts: Facts, b: Builder, w: dict[str, str]) -> None:
                         """Fetch the channels of the next chunk of g that are this tile's share."""
                         low = b.op(f"udiv i64 {b.mul(r, w['outputs'])}, {taps}")
                         high = b.op(f"udiv i64 {b.mul(b.min(b.add(r, tile.rows), taps), w['outputs'])}, {taps}")
-
-                        def image(i: str) -> None:
+                        with b.for_(0, images) as i:
                             start = b.gep(memory, next_g, b.mul(i, w["g_batch"]))
-                            b.loop(low, high, 1, lambda o: fetch_lines(
-                                b, facts.element, b.gep(memory, start, b.mul(o, w["g_channel"])), pixels
-                            ))  # fmt: skip
+                            with b.for_(low, high) as o:
+                                fetch_lines(b, facts.element, b.gep(memory, start, b.mul(o, w["g_channel"])), pixels)
 
-                        b.loop(0, images, 1, image)
-
-                    def panel(o: str) -> None:
+                    with b.for_(0, w["padded"], tile.columns) as o:
                         lanes = b.min(tile.columns, b.sub(w["padded"], o))
                         gradient_o = b.gep(compute, transposed, b.mul(o, panel_step))
                         is_first = b.op(f"icmp eq i64 {o}, 0")
-
-                        def tap_tile(r: str) -> None:
+                        with b.for_(0, taps, tile.rows) as r:
                             if facts.flat:
-                                b.when(is_first, lambda: fetch(r))
+                                with b.if_(is_first):
+                                    fetch(r)
                             b.call("void", "taps", [
                                 ("ptr", b.gep("i64", table, r)), ("ptr", plane), ("i64", image_planes),
                                 ("i64", images), ("i64", q["pitch"]), ("i64", tall), ("i64", wide), ("ptr", gradient_o),
@@ -250,18 +236,6 @@ def body(facts: Facts, b: Builder, w: dict[str, str]) -> None:
                                 ("i1", add), ("i64", b.min(tile.rows, b.sub(taps, r))),
                                 ("i64", b.op(f"udiv i64 {lanes}, {tile.width}")),
                             ], declare=False)  # fmt: skip
-
-                        b.loop(0, taps, tile.rows, tap_tile)
-
-                    b.loop(0, w["padded"], tile.columns, panel)
-
-                b.loop(0, columns, w["chunk_columns"], chunk)
-
-            b.loop(0, rows, w["chunk_rows"], chunk_row)
-
-        b.loop(first, after, 1, block)
-
-    b.loop("%begin", "%end", 1, unit)
 
 
 def _transpose_chunk(b: Builder, element: Element, tile: Tile) -> str:
@@ -273,13 +247,11 @@ def _transpose_chunk(b: Builder, element: Element, tile: Tile) -> str:
     width, size = tile.width, element.compute_bytes
     type_ = vector(element.compute, width)
     last = b.sub("%outputs", 1)
-
-    def outputs(o: str) -> None:
+    with b.for_(0, "%outputs", width) as o:
         panel = b.mul(b.sdiv(o, tile.columns), tile.columns)
         target = b.gep(element.compute, "%transposed", b.add(b.mul(panel, "%panel_step"), b.sub(o, panel)))
         lines = [b.gep(element.compute, "%source", b.mul(b.min(b.add(o, i), last), "%step")) for i in range(width)]
-
-        def pixels(p: str) -> None:
+        with b.for_(0, "%pixels", width) as p:
             if width == 1:
                 rows = [b.load(type_, b.gep(element.compute, lines[0], p), size)]
             else:
@@ -288,10 +260,6 @@ def _transpose_chunk(b: Builder, element: Element, tile: Tile) -> str:
             to = b.gep(element.compute, target, b.mul(p, tile.columns))
             for i, row in enumerate(transpose_vectors(b, element.compute, rows)):
                 b.store(type_, row, b.gep(element.compute, to, i * tile.columns), size)
-
-        b.loop(0, "%pixels", width, pixels)
-
-    b.loop(0, "%outputs", width, outputs)
     return b.function(
         "define internal void @transpose_chunk(ptr noalias %source, i64 %step, ptr noalias %transposed, i64 %panel_step, i64 %outputs, i64 %pixels) noinline #0"
     )

@@ -121,13 +121,10 @@ def _micro(form: str) -> Function:
     """sums[c][o] = sum over rows and columns of steps; a's lie `a_row` and `a_step` bytes apart, b's columns next to each other."""
 
     def body(b: Builder, high: int, broad: int, form: str) -> None:
-        def row(y: str) -> None:
+        with b.for_(0, "%rows") as y:
             a_row, b_row = b.gep("i8", "%a", b.mul(y, "%a_row")), b.gep("i8", "%b", b.mul(y, "%b_row"))
-            b.loop(0, "%columns", 1, lambda x: multiply_step(
-                b, b.gep("i8", a_row, b.mul(x, "%a_step")), b.gep("i8", b_row, b.mul(x, STEP_BYTES_OF[form])), high, broad, form
-            ))  # fmt: skip
-
-        b.loop(0, "%rows", 1, row)
+            with b.for_(0, "%columns") as x:
+                multiply_step(b, b.gep("i8", a_row, b.mul(x, "%a_step")), b.gep("i8", b_row, b.mul(x, STEP_BYTES_OF[form])), high, broad, form)
 
     return micro_function("weight_tiles", form, _MICRO, body)
 
@@ -137,8 +134,7 @@ def _body(form: str, b: Builder, w: dict[str, str]) -> None:
     acc = b.gep("i8", w["scratch"], b.mul("%worker", w["scratch_bytes"]))
     sums = b.gep("i8", acc, w["sums_at"])
     floats = f"<{_WIDTH} x float>"
-
-    def unit(u: str) -> None:
+    with b.for_("%begin", "%end") as u:
         rest, panel = b.op(f"udiv i64 {u}, {w['c_panels']}"), b.op(f"urem i64 {u}, {w['c_panels']}")
         o_block, rest = b.op(f"urem i64 {rest}, {w['o_blocks']}"), b.op(f"udiv i64 {rest}, {w['o_blocks']}")
         group, s = b.op(f"urem i64 {rest}, {w['groups']}"), b.op(f"udiv i64 {rest}, {w['groups']}")
@@ -164,24 +160,21 @@ def _body(form: str, b: Builder, w: dict[str, str]) -> None:
             exact = b.op(f"and i1 {exact}, {b.op(f'xor i1 {fit}, true')}")
         tall = b.min(LANES, b.sub(w["channels"], b.mul(panel, LANES)))
         used = b.mul(b.mul(o_count, w["taps"]), SUMS_BYTES)
-        b.loop(0, used, 64, lambda at: b.store(floats, "zeroinitializer", b.gep("i8", acc, at), 64))
+        with b.for_(0, used, 64) as at:
+            b.store(floats, "zeroinitializer", b.gep("i8", acc, at), 64)
 
         def by_tiles(form: str) -> None:
             step_bytes = STEP_BYTES_OF[form]
-
-            def block(t: str) -> None:
+            with b.for_(blocks.first, blocks.after) as t:
                 images, y, x = blocks.place(t)
                 x_base = b.mul(b.add(left, images), w["x_panel_steps"])
-
-                def output_panel(o: str) -> None:
+                with b.for_(0, o_count) as o:
                     g_base = b.mul(b.add(b.add(right, b.mul(o, w["image_blocks"])), images), w["g_panel_steps"])
                     wide = b.min(LANES, b.sub(w["outputs"], b.mul(b.add(first_o, o), LANES)))
-
-                    def tap(k: str) -> None:
+                    with b.for_(0, w["taps"]) as k:
                         y0, rows, x0, columns, shift = blocks.tap(k, y, x)
                         to = b.gep("i8", acc, b.mul(b.add(b.mul(o, w["taps"]), k), SUMS_BYTES))
-
-                        def products() -> None:
+                        with b.if_(b.op(f"icmp sgt i64 {b.mul(rows, columns)}, 0")):
                             a = b.mul(b.add(x_base, blocks.source(y0, x0, shift)), step_bytes)
                             bb = b.mul(b.add(b.add(g_base, b.mul(y0, w["width"])), x0), step_bytes)
                             b.call_address(w[f"tiles_{form}"], [
@@ -195,27 +188,16 @@ def _body(form: str, b: Builder, w: dict[str, str]) -> None:
                             else:
                                 add_sums(b, sums, to, tall)
 
-                        b.when(b.op(f"icmp sgt i64 {b.mul(rows, columns)}, 0"), products)
-
-                    b.loop(0, w["taps"], 1, tap)
-
-                b.loop(0, o_count, 1, output_panel)
-
-            b.loop(blocks.first, blocks.after, 1, block)
-
-        def exactly() -> None:
+        if form == "halves":
+            with b.if_(fit):
+                by_tiles("halves")
+        with b.if_(b.op(f"xor i1 {b.op(f'or i1 {fit}, {exact}')}, true")):
+            by_tiles("parts")
+        with b.if_(exact):
             b.call_address(w["exact"], [
                 ("ptr", "%args"), ("i64", s), ("i64", b.add(b.mul(group, w["channels"]), b.mul(panel, LANES))), ("i64", tall),
                 ("i64", b.add(b.mul(group, w["outputs"]), b.mul(first_o, LANES))),
                 ("i64", b.min(_OUTPUT_PANELS * LANES, b.sub(w["outputs"], b.mul(first_o, LANES)))), ("ptr", acc),
             ])  # fmt: skip
-
-        if form == "halves":
-            b.when(fit, lambda: by_tiles("halves"))
-        b.when(b.op(f"xor i1 {b.op(f'or i1 {fit}, {exact}')}, true"), lambda: by_tiles("parts"))
-        b.when(exact, exactly)
-
         store_partial(b, w, s, group, b.mul(panel, LANES), tall, b.mul(first_o, LANES), _OUTPUT_PANELS * LANES, acc)
-
-    b.loop("%begin", "%end", 1, unit)
     b.call("void", "llvm.x86.tilerelease", [])

@@ -48,14 +48,12 @@ def pack_weights(
 
 def _pack(element: Element, height: int, lanes: int, by_rows: bool, b: Builder, w: dict[str, str]) -> None:
     """`lanes` rows are gathered at a time, all their K: the rows of a whole panel would share a few sets of the cache."""
-
-    def unit(u: str) -> None:
+    with b.for_("%begin", "%end") as u:
         g, panel = b.op(f"udiv i64 {u}, {w['row_panels']}"), b.op(f"urem i64 {u}, {w['row_panels']}")
         r0 = b.mul(panel, height)
         valid = b.min(height, b.sub(w["rows"], r0))
         source = b.gep(element.memory, w["weights"], b.add(b.mul(g, w["group"]), b.mul(r0, w["row"])))
-
-        def phase(f: str) -> None:
+        with b.for_(0, w["phases"]) as f:
             geometry = b.gep("i64", w["geometries"], b.mul(f, WORDS))
             field = {
                 name: load_word(b, geometry, word_of(name))
@@ -79,14 +77,12 @@ def _pack(element: Element, height: int, lanes: int, by_rows: bool, b: Builder, 
                 inside = b.op(f"urem i64 {c}, {field['channel_block']}")
                 block = b.sub(c, inside)
                 block_channels = b.min(field["channel_block"], b.sub(w["channels"], block))
-
-                def tap_row(ty: str) -> None:
+                with b.for_(0, field["taps_y"]) as ty:
                     if by_rows:
                         row_at = b.add(b.mul(block, taps), b.mul(b.add(b.mul(ty, block_channels), inside), field["taps_x"]))
                     else:
                         row_at = b.add(b.mul(c, taps), b.mul(ty, field["taps_x"]))
-
-                    def tap(tx: str) -> None:
+                    with b.for_(0, field["taps_x"]) as tx:
                         at = b.add(b.mul(c, w["channel"]), b.add(b.mul(ty, step_y), b.mul(tx, step_x)))
                         to = b.gep(element.compute, target, b.mul(b.add(row_at, tx), height))
 
@@ -94,17 +90,8 @@ def _pack(element: Element, height: int, lanes: int, by_rows: bool, b: Builder, 
                         type_ = vector(element.compute, lanes)
                         b.store(type_, value, b.gep(element.compute, to, r), element.compute_bytes)
 
-                    b.loop(0, field["taps_x"], 1, tap)
-
-                b.loop(0, field["taps_y"], 1, tap_row)
-
-            def rows(r: str) -> None:
+            with b.for_(0, height, lanes) as r:
                 left = b.sub(valid, r)
                 read = masked_read(b, element.memory, lanes, element.memory_bytes, GATHER, "0", left, w["row"])
-                b.loop(0, w["channels"], 1, partial(channel, r, read))
-
-            b.loop(0, height, lanes, rows)
-
-        b.loop(0, w["phases"], 1, phase)
-
-    b.loop("%begin", "%end", 1, unit)
+                with b.for_(0, w["channels"]) as i:
+                    channel(r, read, i)

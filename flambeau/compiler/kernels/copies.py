@@ -9,7 +9,6 @@ from __future__ import annotations
 from functools import partial
 
 from flambeau.compiler.emit.code import OF_BYTES, Code
-from flambeau.compiler.emit.lanes import Lanes
 from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Kernel, Word
 from flambeau.compiler.kernels.description import describe_code
@@ -46,17 +45,16 @@ def _copy(itemsize: int, dims: Group, c: Code) -> None:
     source, to = c.array("source", OF_BYTES[itemsize]), c.array("to", OF_BYTES[itemsize])
     begin, end = c.named("i64", "%begin"), c.named("i64", "%end")
     if len(dims.sizes) < 2:
-        c.for_(begin, end, lambda i: to.store(i, source[dims.offsets(c, i)[0]]))
+        with c.for_(begin, end) as i:
+            to.store(i, source[dims.offsets(c, i)[0]])
         return
     # Rows along the last dim: one division a row, not one an element.
     last = len(dims.sizes) - 1
     size = c.word(f"dims_size{last}")
     stride = c.i64(1) if dims.strides[0][-1] == 1 else c.word(f"dims_stride0_{last}")
-
-    def row(r: Lanes) -> None:
+    with c.for_(c.divide(begin, size), c.divide(end - 1, size) + 1) as r:
         first = r * size
         start = dims.offsets(c, first)[0]
         low, high = c.max(begin - first, 0), c.min(end - first, size)
-        c.for_(low, high, lambda i: to.store(first + i, source[start + i * stride]))
-
-    c.for_(c.divide(begin, size), c.divide(end - 1, size) + 1, row)
+        with c.for_(low, high) as i:
+            to.store(first + i, source[start + i * stride])

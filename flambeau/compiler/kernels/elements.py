@@ -98,16 +98,15 @@ def _gather(itemsize: int, dims: Group, unit: bool, bits: int, c: Code) -> None:
                 one(i)
                 return
             at, outside = wrapped_index(c, index.load(start_index + i, lanes, mask), size)
-
-            def gather() -> None:
+            # A wrong index: go on one by one, up to it.
+            any_outside = Lanes(c.b, "i1", 1, outside.any())
+            with c.if_(any_outside), c.for_(i, c.min(i + lanes, high)) as j:
+                one(j)
+            with c.else_():
                 points = c.splat(i, lanes) + c.iota("i64", lanes)
                 place = stepped(at) + c.splat(start_x, lanes) + dims.along(c, 0, points)
                 value = convert.gather(c.b, BY_NAME[f"int{8 * itemsize}"], x.pointer, place.name, lanes, mask)
                 to.store(first + i, Lanes(c.b, element, lanes, str(value)), mask)
-
-            # A wrong index: go on one by one, up to it.
-            any_outside = Lanes(c.b, "i1", 1, outside.any())
-            c.when(any_outside, lambda: c.for_(i, c.min(i + lanes, high), one), gather)
 
         c.blocks(low, high, vector, some)
 
@@ -116,13 +115,10 @@ def _gather(itemsize: int, dims: Group, unit: bool, bits: int, c: Code) -> None:
         run(c.i64(0), c.i64(0), c.i64(0), begin, end)
         return
     count = c.word(f"dims_size{last}")
-
-    def row(r: Lanes) -> None:
+    with c.for_(c.divide(begin, count), c.divide(end - 1, count) + 1) as r:
         first = r * count
         start_x, start_index, _ = dims.offsets(c, first)
         run(first, start_x, start_index, c.max(begin - first, 0), c.min(end - first, count))
-
-    c.for_(c.divide(begin, count), c.divide(end - 1, count) + 1, row)
 
 
 def make_scatter(graph: Graph, node_index: int) -> list[Kernel]:
@@ -172,8 +168,7 @@ def make_scatter(graph: Graph, node_index: int) -> list[Kernel]:
 def _scatter(element: Element, mode: str, outer: Group, inner: Group, unit_index: bool, c: Code) -> None:
     to, source = c.array("to", "i8"), c.array("source", "i8")
     index, error = c.array("index", "i64"), c.array("error", "i64")
-
-    def unit(u: Lanes) -> None:
+    with c.for_(c.named("i64", "%begin"), c.named("i64", "%end")) as u:
         a, block = u, c.i64(0)
         if inner.sizes:
             a = c.divide(u, c.word("blocks"))
@@ -193,28 +188,26 @@ def _scatter(element: Element, mode: str, outer: Group, inner: Group, unit_index
                 element.combine(c, mode, target, element.at(c, source, at_source + offsets[2]), 1, None)
 
             if inner.sizes:
-                c.for_(low, high, point)
+                with c.for_(low, high) as p:
+                    point(p)
             else:
                 point(c.i64(0))
 
-        def several(i: Lanes) -> None:
-            """Indices that are neighbours: checked as a vector, then used in order."""
-            places, outside = wrapped_index(c, index.load(starts[1] + i, VECTOR), c.word("size"))
-
-            def use() -> None:
-                for lane in range(VECTOR):
-                    target = element.at(c, to, starts[0] + c.extract(places, lane) * c.word("step"))
-                    at_source = starts[2] + (i + lane) * c.word("source_step")
-                    element.combine(c, mode, target, element.at(c, source, at_source), 1, None)
-
-            any_outside = Lanes(c.b, "i1", 1, outside.any())
-            c.when(any_outside, lambda: c.for_(i, i + VECTOR, step), use)
-
         if unit_index:
             whole = c.divide(c.word("count"), VECTOR) * VECTOR
-            c.for_(0, whole, several, VECTOR)
-            c.for_(whole, c.word("count"), step)
+            with c.for_(0, whole, VECTOR) as i:
+                # Indices that are neighbours: checked as a vector, then used in order.
+                places, outside = wrapped_index(c, index.load(starts[1] + i, VECTOR), c.word("size"))
+                any_outside = Lanes(c.b, "i1", 1, outside.any())
+                with c.if_(any_outside), c.for_(i, i + VECTOR) as j:
+                    step(j)
+                with c.else_():
+                    for lane in range(VECTOR):
+                        target = element.at(c, to, starts[0] + c.extract(places, lane) * c.word("step"))
+                        at_source = starts[2] + (i + lane) * c.word("source_step")
+                        element.combine(c, mode, target, element.at(c, source, at_source), 1, None)
+            with c.for_(whole, c.word("count")) as i:
+                step(i)
         else:
-            c.for_(0, c.word("count"), step)
-
-    c.for_(c.named("i64", "%begin"), c.named("i64", "%end"), unit)
+            with c.for_(0, c.word("count")) as i:
+                step(i)

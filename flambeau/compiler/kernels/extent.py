@@ -37,13 +37,12 @@ def emit_extent(key: str, d: dtype, skips: bool) -> str:
         high.set(c.max(high.get(), above))
 
     whole = c.divide(count, LANES) * LANES
-
-    def row(r: Lanes) -> None:
+    with c.for_(c.named("i64", "%begin"), c.named("i64", "%end")) as r:
         at = x.after_bytes(r * c.word("step"))
-        c.for_(0, whole, lambda i: look(widened(at.load(i, LANES)), LANES), LANES)
-        c.for_(whole, count, lambda i: look(widened(at.load(i)), 1))
-
-    c.for_(c.named("i64", "%begin"), c.named("i64", "%end"), row)
+        with c.for_(0, whole, LANES) as i:
+            look(widened(at.load(i, LANES)), LANES)
+        with c.for_(whole, count) as i:
+            look(widened(at.load(i)), 1)
     for place, (many, one) in enumerate(zip(cells[LANES], cells[1], strict=True)):
         for lane in range(LANES):
             value = c.extract(many.get(), lane)

@@ -61,7 +61,8 @@ def transform(facts: Facts, c: Code) -> None:
     point, from the real to the imaginary part, in parts), `scale` (a double's bits), `halves` and `steps` (tables); of a
     convolution `length`, `chirp` and `spectrum`."""
     block = _Block(c, facts, lanes_of(facts.real, c.b.target))
-    c.for_(c.named("i64", "%begin"), c.named("i64", "%end"), block.unit)
+    with c.for_(c.named("i64", "%begin"), c.named("i64", "%end")) as i:
+        block.unit(i)
 
 
 class _Block:
@@ -116,8 +117,7 @@ class _Block:
 
         def multiply(array: Array, table: str, high: Lanes, exchange: bool, before: bool = False) -> None:
             numbers = c.array(table, self.element)
-
-            def one(k: Lanes) -> None:
+            with c.for_(0, high) as k:
                 at = array.at(k * size)
                 value = at.load(0, lanes), at.load(lanes, lanes)
                 if before:
@@ -125,8 +125,6 @@ class _Block:
                 made = times(value, (c.splat(numbers[k * 2], lanes), c.splat(numbers[k * 2 + 1], lanes)))
                 at.store(lanes if exchange else 0, made[0])
                 at.store(0 if exchange else lanes, made[1])
-
-            c.for_(0, high, one)
 
         multiply(self.first, "chirp", self.n, False)
         c.clear_bytes(self.first.at(self.n * size), (width - self.n) * (size * ITEMSIZE[self.facts.real]))
@@ -150,16 +148,13 @@ class _Block:
     def find(self, side: int, start: Array, spare: Array | None = None) -> None:
         """The addresses of the block's signals; past the last one that of the last, or `spare` memory."""
         c = self.c
-
-        def one(i: Lanes) -> None:
+        with c.for_(0, self.lanes) as i:
             offset = self.facts.lane.offsets(c, self.low + c.min(i, self.count - 1))[side]
             address = c.named("i64", c.b.op(f"ptrtoint ptr {start.address(offset)} to i64"))
             if spare is not None:
                 other = c.named("i64", c.b.op(f"ptrtoint ptr {spare.pointer} to i64"))
                 address = i.lt(self.count).select(address, other)
             self.addresses.store(i, address)
-
-        c.for_(0, self.lanes, one)
 
     def signal(self, i: Lanes | int) -> Array:
         """The memory of the block's signal i."""
@@ -186,18 +181,12 @@ class _Block:
         step, other = c.word("step0"), c.word("other0")
         if layout == "any":
             self.find(0, start)
-
-            def one(i: Lanes) -> None:
+            with c.for_(0, lanes) as i:
                 source = self.signal(i)
-
-                def point(p: Lanes) -> None:
+                with c.for_(0, points) as p:
                     at = to.at(p * (2 * lanes) + i)
                     at.store(self.exchanged * lanes, source[p * step])
                     at.store((1 - self.exchanged) * lanes, source[p * step + other] if is_complex else 0.0)
-
-                c.for_(0, points, point)
-
-            c.for_(0, lanes, one)
             return
         near = start.at(self.low * (2 if layout == "pairs" else 1))
 
@@ -209,17 +198,20 @@ class _Block:
                 value = at.load(0, lanes, masks[2]), at.load(other, lanes, masks[2]) if is_complex else nothing
             self.put(to, p, value)
 
-        self.whole_or_part(lambda masks: c.for_(0, points, partial(neighbours, masks)))
+        self.whole_or_part(lambda masks: self.each_point(points, partial(neighbours, masks)))
+
+    def each_point(self, points: Lanes, body: Callable[[Lanes], None]) -> None:
+        with self.c.for_(0, points) as p:
+            body(p)
 
     def whole_or_part(self, body: Callable[[list[str | None]], None]) -> None:
         """`body` without masks where all lanes are used, else with those of the first and the second half of pairs, and that of the lanes."""
         c, lanes = self.c, self.lanes
-
-        def part() -> None:
+        with c.if_(self.count.eq(lanes)):
+            body([None] * 3)
+        with c.else_():
             twice = self.count * 2
             body([c.tail_mask(twice, lanes), c.tail_mask(twice - lanes, lanes), c.tail_mask(self.count, lanes)])
-
-        c.when(self.count.eq(lanes), lambda: body([None] * 3), part)
 
     def _apart(self, at: Array, masks: list[str | None]) -> Point:
         """The real and imaginary parts of neighbouring complex numbers."""
@@ -250,19 +242,13 @@ class _Block:
         step, other = c.word("step1"), c.word("other1")
         if layout == "any":
             self.find(1, start)
-
-            def one(i: Lanes) -> None:
+            with c.for_(0, self.count) as i:
                 target = self.signal(i)
-
-                def point(p: Lanes) -> None:
+                with c.for_(0, points) as p:
                     at = source.at(p * (2 * lanes) + i)
                     target.store(p * step, at[self.exchanged * lanes] * scale)
                     if is_complex:
                         target.store(p * step + other, at[(1 - self.exchanged) * lanes] * scale)
-
-                c.for_(0, points, point)
-
-            c.for_(0, self.count, one)
             return
         near = start.at(self.low * (2 if layout == "pairs" else 1))
 
@@ -283,7 +269,7 @@ class _Block:
             if is_complex:
                 at.store(other, y, masks[2])
 
-        self.whole_or_part(lambda masks: c.for_(0, points, partial(neighbours, masks)))
+        self.whole_or_part(lambda masks: self.each_point(points, partial(neighbours, masks)))
 
     # -- real transforms --------------------------------------------------------------------------------------------
     def root(self, k: Lanes) -> Point:
@@ -299,8 +285,7 @@ class _Block:
         nothing = x[0].like(0.0)
         self.put(to, 0, (x[0] + x[1], nothing))
         self.put(to, n, (x[0] - x[1], nothing))
-
-        def one(k: Lanes) -> None:
+        with c.for_(1, self.half() + 1) as k:
             x, (y0, y1) = self.get(source, k), self.get(source, n - k)
             even, odd = add(x, (y0, -y1)), sub(x, (y0, -y1))
             even = even[0] * 0.5, even[1] * 0.5
@@ -312,15 +297,12 @@ class _Block:
                 self.put(to, n + k, last)
                 self.put(to, n * 2 - k, (first[0], -first[1]))
 
-        c.for_(1, self.half() + 1, one)
-
     def tangle(self, source: Array, to: Array) -> None:
         """The reverse: pairs of real numbers will come out. The imaginary parts of the first and the last point do not count."""
         c, n = self.c, self.n
         first, last = self.get(source, 0)[0], self.get(source, n)[0]
         self.put(to, 0, (first + last, first - last))
-
-        def one(k: Lanes) -> None:
+        with c.for_(1, self.half() + 1) as k:
             x, (y0, y1) = self.get(source, k), self.get(source, n - k)
             even, odd = add(x, (y0, -y1)), sub(x, (y0, -y1))
             w = self.root(k)
@@ -328,26 +310,18 @@ class _Block:
             self.put(to, k, (even[0] - odd[1], even[1] + odd[0]))
             self.put(to, n - k, (even[0] + odd[1], odd[0] - even[1]))
 
-        c.for_(1, self.half() + 1, one)
-
     def mirror(self, source: Array, to: Array) -> None:
         """All n points of the transform of real numbers from its first n // 2 + 1; what is its own mirror image is real."""
         c, n = self.c, self.n
         first = self.get(source, 0)[0]
         self.put(to, 0, (first, first.like(0.0)))
-
-        def one(k: Lanes) -> None:
+        with c.for_(1, self.half() + 1) as k:
             x = self.get(source, k)
             self.put(to, k, x)
             self.put(to, n - k, (x[0], -x[1]))
-
-        c.for_(1, self.half() + 1, one)
         if self.facts.convolved:  # only then is n even
-
-            def middle() -> None:
+            with c.if_((n & 1).eq(0)):
                 self.put(to, self.half(), (self.get(source, self.half())[0], first.like(0.0)))
-
-            c.when((n & 1).eq(0), middle)
 
     def half(self) -> Lanes:
         return self.n.logical_right(1)

@@ -57,8 +57,7 @@ def transform(facts: Facts, c: Code) -> None:
     number = Lanes(c.b, "double", 1, c.b.op(f"bitcast i64 {c.word('scale').name} to double"))
     scale = number.to(element, "fptrunc")
     n = c.word("n")
-
-    def unit(u: Lanes) -> None:
+    with c.for_(c.named("i64", "%begin"), c.named("i64", "%end")) as u:
         row = c.divide(u, c.word("blocks"))
         low = (u - row * c.word("blocks")) * BLOCK
         offsets = facts.batch.offsets(c, row)
@@ -77,10 +76,9 @@ def transform(facts: Facts, c: Code) -> None:
             if facts.complex:
                 at.store(c.word("other1"), b.to(at.element, "fptrunc"))
 
-        def one(k: Lanes) -> None:
+        with c.for_(low, c.min(low + BLOCK, c.word("write"))) as k:
             cells = [c.cell(element, 0.0) for _ in range(2)]
-
-            def there() -> None:
+            with c.if_(k.lt(c.word("read"))):
                 value = _number(c, facts.form, get, k, n)
                 if facts.exchanged[0]:
                     value = value[1], value[0]
@@ -89,13 +87,7 @@ def transform(facts: Facts, c: Code) -> None:
                     value = times(value, (table[0], table[1]))
                 for cell, part in zip(cells, value, strict=True):
                     cell.set(part)
-
-            c.when(k.lt(c.word("read")), there)
             put(k, (cells[0].get(), cells[1].get()))
-
-        c.for_(low, c.min(low + BLOCK, c.word("write")), one)
-
-    c.for_(c.named("i64", "%begin"), c.named("i64", "%end"), unit)
 
 
 def _number(c: Code, form: str, get: Callable[[Lanes], Point], k: Lanes, n: Lanes) -> Point:

@@ -100,8 +100,7 @@ def _emit(real: str, key: str, target: Target) -> str:
     source, to = (c.pointer_cell(Array(c, name, element)) for name in ("%from", "%other"))
     table = Array(c, "%table", "i64")
     stage = _Stage(c, element, lanes)
-
-    def one(i: Lanes) -> None:
+    with c.for_(0, table[0]) as i:
         at = i * RECORD + 1
         radix, m, s, twiddles, numbers = (table[at + j] for j in range(5))
         stage.place(source.get(element), to.get(element), radix, m, s, table.after_bytes(twiddles, element), table.after_bytes(numbers, element))
@@ -110,14 +109,15 @@ def _emit(real: str, key: str, target: Target) -> str:
             if not known:
                 stage.any_prime()
                 return
-            c.when(radix.eq(known[0]), lambda: stage.fixed(known[0]), lambda: choose(known[1:]))
+            with c.if_(radix.eq(known[0])):
+                stage.fixed(known[0])
+            with c.else_():
+                choose(known[1:])
 
         choose(sorted(_BUTTERFLIES, reverse=True))
         before = source.get(element)
         source.set(to.get(element))
         to.set(before)
-
-    c.for_(0, table[0], one)
     header = f"define void @{symbol(key)}(ptr noalias %from, ptr noalias %other, ptr noalias %table) #0"
     return module([c.b.function(header)], c.b.declarations, target)
 
@@ -156,62 +156,47 @@ class _Stage:
             factors = self.twiddles.at(p * (2 * (radix - 1)))
             first, target = s * p, s * p * radix
             step = s * m
-
-            def one(q: Lanes) -> None:
+            with c.for_(0, s) as q:
                 made = _BUTTERFLIES[radix]([self.load(self.source, first + q + step * k) for k in range(radix)])
                 for j, value in enumerate(made):
                     if j and twiddled:
                         value = times(value, self.number(factors, 2 * (j - 1)))
                     self.store(self.to, target + q + s * j, value)
 
-            c.for_(0, s, one)
-
-        c.when(m.eq(1), lambda: group(False, c.i64(0)), lambda: c.for_(0, m, partial(group, True)))
+        with c.if_(m.eq(1)):
+            group(False, c.i64(0))
+        with c.else_(), c.for_(0, m) as i:
+            group(True, i)
 
     def any_prime(self) -> None:
         """A prime radix that has no code of its own: the sums and differences of its points lie on the stack."""
         c, m, s, r = self.c, self.m, self.s, self.radix
         half = r.logical_right(1)
         lanes = self.lanes
-
-        def group(p: Lanes) -> None:
+        with c.for_(0, m) as p:
             factors = self.twiddles.at(p * (r - 1) * 2)
-
-            def one(q: Lanes) -> None:
+            with c.for_(0, s) as q:
                 first = self.load(self.source, s * p + q)
                 total = [c.cell(self.element, part, lanes) for part in first]
-
-                def pair(k: Lanes) -> None:
+                with c.for_(1, half + 1) as k:
                     x, y = (self.load(self.source, s * (p + m * at) + q) for at in (k, r - k))
                     self.store(self.sums, k - 1, add(x, y))
                     self.store(self.differences, k - 1, sub(x, y))
                     for cell, part in zip(total, add(x, y), strict=True):
                         cell.add(part)
-
-                c.for_(1, half + 1, pair)
                 target = s * p * r + q
                 self.store(self.to, target, (total[0].get(), total[1].get()))
-
-                def result(j: Lanes) -> None:
+                with c.for_(1, half + 1) as j:
                     even = [c.cell(self.element, part, lanes) for part in first]
                     crossed = [c.cell(self.element, 0.0, lanes) for _ in range(2)]
                     row = self.numbers.at((j - 1) * half * 2)
-
-                    def term(k: Lanes) -> None:
+                    with c.for_(0, half) as k:
                         cosine, sine = self.number(row, k * 2)  # the sine is that of exp(-i ...)
                         x, y = self.load(self.sums, k), self.load(self.differences, k)
                         for cell, part in zip(even, x, strict=True):
                             cell.set(part.fma(cosine, cell.get()))
                         for cell, part in zip(crossed, (y[1], y[0]), strict=True):
                             cell.set(part.fma(sine, cell.get()))
-
-                    c.for_(0, half, term)
                     (a, b), (u, v) = (cell.get() for cell in even), (cell.get() for cell in crossed)
                     for at, value in ((j, (a - u, b + v)), (r - j, (a + u, b - v))):
                         self.store(self.to, target + s * at, times(value, self.number(factors, (at - 1) * 2)))
-
-                c.for_(1, half + 1, result)
-
-            c.for_(0, s, one)
-
-        c.for_(0, m, group)

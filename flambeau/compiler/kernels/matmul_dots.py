@@ -115,8 +115,10 @@ class DotDriver(TileDriver):
             at = b.gep("i32", self.column_sums(), self.panel)
             arguments.append(("ptr", b.op(f"select i1 {first}, ptr {at}, ptr @no_column_sums")))
         broad = b.op(f"icmp sgt i64 {wide}, 16")
-        b.when(broad, lambda: void(b.call("void", "dots_2", arguments, declare=False)))
-        b.when(b.op(f"xor i1 {broad}, true"), lambda: void(b.call("void", "dots_1", arguments, declare=False)))
+        with b.if_(broad):
+            void(b.call("void", "dots_2", arguments, declare=False))
+        with b.if_(b.op(f"xor i1 {broad}, true")):
+            void(b.call("void", "dots_1", arguments, declare=False))
 
 
 def void(text: str) -> None:
@@ -130,8 +132,7 @@ def dots(b: Builder, element: Element, vectors: int) -> str:
     int8 has a last parameter, `start`: 32 numbers to add to the sums of each column.
     """
     dot = DOTS[element.name]
-
-    def rows(row: str) -> None:
+    with b.for_(0, "%tall", HEIGHT) as row:
         sums = b.gep("i8", "%sums", b.mul(row, 4 * LANES))
         # A row's 64 bytes of a step lie together; the panel's upper 16 rows behind the lower ones.
         left = b.gep("i8", "%a", b.mul(row, _VECTOR))
@@ -157,8 +158,6 @@ def dots(b: Builder, element: Element, vectors: int) -> str:
         results = contract(b, "%steps", [(dot.sums, value) for value in first], add=partial(dot.add, b), read=step)
         for value, at in zip(results, places, strict=True):
             b.store(dot.sums, value, at, _VECTOR)
-
-    b.loop(0, "%tall", HEIGHT, rows)
     return b.function(
         f"define internal void @dots_{vectors}(i64 %steps, ptr noalias %a, ptr noalias %b, ptr noalias %sums, i1 %add, i64 %tall"
         f"{', ptr noalias %start' * dot.shifted}) noinline #0"
@@ -182,8 +181,7 @@ def copy_rows(b: Builder, element: Element, name: str) -> str:
     rest = b.sub("%k", b.mul(whole, lanes))
     steps = b.op(f"udiv i64 {b.add('%k', lanes - 1)}, {lanes}")
     mask = b.tail_mask(rest, lanes)
-
-    def row(lane: str) -> None:
+    with b.for_(0, "%count") as lane:
         source = b.gep(type_, "%source", b.mul(lane, "%lane_stride"))
         panel = b.gep("i8", "%panels", b.mul(b.op(f"udiv i64 {lane}, {LANES}"), b.mul(steps, STEP_BYTES)))
         to = b.gep("i8", panel, b.mul(b.op(f"and i64 {lane}, {LANES - 1}"), _VECTOR))
@@ -197,29 +195,25 @@ def copy_rows(b: Builder, element: Element, name: str) -> str:
         def at(s: str) -> str:
             return b.gep(type_, source, b.mul(s, lanes))
 
-        b.loop(0, whole, 1, lambda s: put(s, b.load(f"<{lanes} x {type_}>", at(s), size)))
-        b.when(b.op(f"icmp sgt i64 {rest}, 0"), lambda: put(whole, b.masked_load(type_, lanes, at(whole), mask, size)))
-
-    b.loop(0, "%count", 1, row)
+        with b.for_(0, whole) as s:
+            put(s, b.load(f"<{lanes} x {type_}>", at(s), size))
+        with b.if_(b.op(f"icmp sgt i64 {rest}, 0")):
+            put(whole, b.masked_load(type_, lanes, at(whole), mask, size))
     return b.function(f"define void @{name}(ptr noalias %source, i64 %lane_stride, i64 %k_stride, i64 %count, i64 %k, ptr noalias %panels) noinline #0")
 
 
 def shift_rows(b: Builder) -> str:
     """Text of `shift_rows(panels, bytes)`: signed bytes become unsigned ones, 128 greater."""
-
-    def line(at: str) -> None:
+    with b.for_(0, "%bytes", _VECTOR) as at:
         place = b.gep("i8", "%panels", at)
         b.store("<16 x i32>", b.op(f"xor <16 x i32> {b.load('<16 x i32>', place, _VECTOR)}, {_HIGH_BITS}"), place, _VECTOR)
-
-    b.loop(0, "%bytes", _VECTOR, line)
     return b.function("define internal void @shift_rows(ptr noalias %panels, i64 %bytes) noinline #0")
 
 
 def column_sums(b: Builder, element: Element) -> str:
     """Text of `column_sums(steps, panels, width, sums)`: -128 times the sum of each column over the packed steps."""
     dot = DOTS[element.name]
-
-    def panel(j: str) -> None:
+    with b.for_(0, "%width", LANES) as j:
         number = b.op(f"udiv i64 {j}, {LANES}")
         source = b.gep("i8", "%panels", b.mul(number, b.mul("%steps", STEP_BYTES)))
 
@@ -235,8 +229,6 @@ def column_sums(b: Builder, element: Element) -> str:
         sums = b.loop(0, "%steps", 1, step, [(dot.sums, "zeroinitializer")] * 2)
         for v, value in enumerate(sums):
             b.store(dot.sums, b.op(f"sub {dot.sums} zeroinitializer, {value}"), b.gep("i32", "%sums", b.add(j, 16 * v)), _VECTOR)
-
-    b.loop(0, "%width", LANES, panel)
     return b.function("define internal void @column_sums(i64 %steps, ptr noalias %panels, i64 %width, ptr noalias %sums) noinline #0")
 
 

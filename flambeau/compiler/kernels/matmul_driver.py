@@ -65,7 +65,8 @@ class Driver:
     def write(self) -> None:
         b, row_panels = self.b, self.w["row_panels"]
         end = b.op(f"udiv i64 {b.add('%end', b.sub(row_panels, 1))}, {row_panels}")
-        b.loop(b.op(f"udiv i64 %begin, {row_panels}"), end, 1, self.group)
+        with b.for_(b.op(f"udiv i64 %begin, {row_panels}"), end) as i:
+            self.group(i)
         self.end()
 
     def end(self) -> None:
@@ -87,19 +88,18 @@ class Driver:
         """Rows [first, after) times the column block's columns; a and b at `a` and `bb`."""
         b, w = self.b, self.w
         blocks = b.max("1", b.op(f"udiv i64 {b.add(k_all, b.sub(w['kc'], 1))}, {w['kc']}"))
-
-        def k_block(block: str) -> None:
+        with b.for_(0, blocks) as block:
             k0 = b.mul(block, w["kc"])
             self.k = b.min(w["kc"], b.sub(k_all, k0))
             self.add = b.op(f"icmp sgt i64 {block}, 0")
             self.is_last = b.op(f"icmp eq i64 {b.add(block, 1)}, {blocks}")
             self.a, self.bb = self.at(a, k0, w["a_column"]), self.at(bb, k0, w["b_row"])
             if self.facts.direct:
-                b.loop(first, after, w["mc"], lambda i0: self.direct(i0, b.min(w["mc"], b.sub(after, i0))))
+                with b.for_(first, after, w["mc"]) as i0:
+                    self.direct(i0, b.min(w["mc"], b.sub(after, i0)))
             else:
-                b.loop(0, self.columns, w["b_columns"], lambda j: self.packed(j, first, after))
-
-        b.loop(0, blocks, 1, k_block)
+                with b.for_(0, self.columns, w["b_columns"]) as j:
+                    self.packed(j, first, after)
 
     # -- operands packed ----------------------------------------------------------------------------------------
     def packed(self, j: str, first: str, after: str) -> None:
@@ -109,24 +109,19 @@ class Driver:
         column = b.add(self.j0, j)
         width = b.min(w["b_columns"], b.sub(self.columns, j))
         enters = b.op(f"icmp slt i64 {first}, {after}")  # a padded range of units may have no rows
-        b.when(enters, lambda: self.pack("b", self.at(self.bb, column, w["b_column"]), width, self.panels_b))
-
-        def row_panel(row: str) -> None:
+        with b.if_(enters):
+            self.pack("b", self.at(self.bb, column, w["b_column"]), width, self.panels_b)
+        with b.for_(first, after, tile.rows) as row:
             tall = b.min(tile.rows, b.sub(after, row))
             self.pack("a", self.at(self.a, row, w["a_row"]), tall, self.panel_a)
             next_a = self.at(self.a, b.add(row, tile.rows), w["a_row"])
-
-            def column_panel(j: str) -> None:
+            with b.for_(0, width, tile.columns) as j:
                 self.fetch_a(next_a, b.op(f"udiv i64 {j}, {tile.columns}"))
                 right = b.gep(compute, self.panels_b, b.mul(b.mul(j, self.k), parts))
                 left = (self.panel_a, "1", str(tile.rows * parts))
                 wide = b.min(tile.columns, b.sub(width, j))
                 self.multiply(left, (right, str(tile.columns * parts)), row, b.add(column, j), tall, wide)
-
-            b.loop(0, width, tile.columns, column_panel)
             self.finish((row, b.add(row, tall)), (column, b.add(column, width)))
-
-        b.loop(first, after, tile.rows, row_panel)
 
     def fetch_a(self, source: str, number: str) -> None:
         """Tile `number` of a row of tiles fetches a part of the next panel of a: a row of it, or 16 steps of k.
@@ -144,25 +139,20 @@ class Driver:
             steps = b.mul(number, 16)
             wanted, start = b.op(f"icmp slt i64 {steps}, {self.k}"), b.mul(steps, w["a_column"])
             count, step = 16, w["a_column"]
-
-        def fetch() -> None:
+        with b.if_(wanted):
             line = b.gep(facts.element.memory, source, start)
             for _ in range(count):
                 b.prefetch(line)
                 line = b.gep(facts.element.memory, line, step)
-
-        b.when(wanted, fetch)
 
     # -- operands read where they lie ---------------------------------------------------------------------------
     def direct(self, i0: str, rows: str) -> None:
         """Rows [i0, i0 + rows) times all columns of the column block."""
         b, w, tile = self.b, self.w, self.tile
         pack_b = b.op(f"icmp ne i64 {w['packs_b']}, 0")
-
-        def chunk(j_first: str) -> None:
+        with b.for_(0, self.columns, w["b_columns"]) as j_first:
             j_end = b.min(self.columns, b.add(j_first, w["b_columns"]))
-
-            def column_panel(j: str) -> None:
+            with b.for_(j_first, j_end, tile.columns) as j:
                 column = b.add(self.j0, j)
                 wide = b.min(tile.columns, b.sub(self.columns, j))
                 source = self.at(self.bb, column, w["b_column"])
@@ -172,12 +162,12 @@ class Driver:
                         odd = b.op(f"icmp ne i64 {wide}, {vectors * tile.width}")
                         packs = odd if packs == "true" else b.op(f"and i1 {packs}, {odd}")
                     packs = b.op(f"or i1 {packs}, {pack_b}")
-                b.when(packs, lambda: self.pack("b", source, wide, self.panels_b))
+                with b.if_(packs):
+                    self.pack("b", source, wide, self.panels_b)
                 right = b.op(f"select i1 {packs}, ptr {self.panels_b}, ptr {source}")
                 b_step = b.op(f"select i1 {packs}, i64 {tile.columns}, i64 {w['b_row']}")
                 is_first = b.op(f"icmp eq i64 {j}, 0")
-
-                def row_panel(i: str) -> None:
+                with b.for_(0, rows, self.row_step) as i:
                     row = b.add(i0, i)
                     tall = b.min(self.row_step, b.sub(rows, i))
                     source = self.at(self.a, row, w["a_row"])
@@ -185,20 +175,15 @@ class Driver:
                     odd = "true"
                     for height in tile.heights:
                         odd = b.op(f"select i1 {b.op(f'icmp eq i64 {tall}, {height}')}, i1 false, i1 {odd}")
-                    b.when(b.op(f"and i1 {is_first}, {odd}"), lambda: self.pack("a", source, tall, self.panel_a))
+                    with b.if_(b.op(f"and i1 {is_first}, {odd}")):
+                        self.pack("a", source, tall, self.panel_a)
                     left = (
                         b.op(f"select i1 {odd}, ptr {self.panel_a}, ptr {source}"),
                         b.op(f"select i1 {odd}, i64 1, i64 {w['a_row']}"),
                         b.op(f"select i1 {odd}, i64 {tile.rows}, i64 {w['a_column']}"),
                     )
                     self.multiply(left, (right, b_step), row, column, tall, wide, b.op(f"icmp eq i64 {i}, 0"))
-
-                b.loop(0, rows, self.row_step, row_panel)
-
-            b.loop(j_first, j_end, tile.columns, column_panel)
             self.finish((i0, b.add(i0, rows)), (b.add(self.j0, j_first), b.add(self.j0, j_end)))
-
-        b.loop(0, self.columns, w["b_columns"], chunk)
 
     # -- calls --------------------------------------------------------------------------------------------------
     def at(self, pointer: str, index: str, stride: str) -> str:
@@ -234,6 +219,5 @@ class Driver:
     def finish(self, rows: tuple[str, str], columns: tuple[str, str]) -> None:
         """The epilogue on a rectangle, if this was its last block of K."""
         if self.has_epilogue:
-            self.b.when(
-                self.is_last, lambda: call_epilogue(self.b, self.facts, self.w, self.batch, rows, columns)
-            )  # fmt: skip
+            with self.b.if_(self.is_last):
+                call_epilogue(self.b, self.facts, self.w, self.batch, rows, columns)

@@ -68,12 +68,9 @@ def call_epilogue(
     merged = b.op(f"udiv i64 {size}, {per}")
     first = b.op(f"udiv i64 {merged_range[0]}, {per}")
     last = b.op(f"udiv i64 {b.sub(merged_range[1], 1)}, {per}")
-
-    def item(index: str) -> None:
+    with b.for_(first, b.add(last, 1)) as index:
         start = b.mul(index, per)
         low = b.max("0", b.sub(merged_range[0], start))
         high = b.min(per, b.sub(merged_range[1], start))
         values = ["%args", b.add(b.mul(batch, merged), index), low, high, *other]
         b.call("void", "epilogue", list(zip(["ptr", *["i64"] * 5], values, strict=True)), declare=False)
-
-    b.loop(first, b.add(last, 1), 1, item)

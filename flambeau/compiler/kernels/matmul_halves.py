@@ -75,29 +75,25 @@ class HalvesDriver(PartsDriver):
         fit, scale = together(b, (known[0][0], known[0][1]), (known[1][0], known[1][1]))
         plain = self.mark_plain(v)
         halves = b.op(f"and i1 {fit}, {b.op(f'xor i1 {plain}, true')}")
-
-        def by_halves() -> None:
+        with b.if_(halves):
             b.call_address(self.w["halves_tiles"], [
                 ("i64", v.count), ("ptr", v.left), ("ptr", v.right), ("ptr", v.waiting), ("i1", v.goes_on), ("i64", v.tall), ("i64", v.wide),
             ])  # fmt: skip
-            b.when(b.op(f"and i1 {v.is_last}, {self.add}"), lambda: self.put_halves(v, scale, True))
-            b.when(v.sets, lambda: self.put_halves(v, scale, False))
-
-        def otherwise() -> None:
+            with b.if_(b.op(f"and i1 {v.is_last}, {self.add}")):
+                self.put_halves(v, scale, True)
+            with b.if_(v.sets):
+                self.put_halves(v, scale, False)
+        with b.if_(b.op(f"and i1 {b.op(f'xor i1 {halves}, true')}, {v.is_last}")):
             own = {"scratch": self.scratch, "a": self.a, "source_b": self.source_b, "k": self.k, "steps": self.steps, "add": self.add}
             given = {**own, **{name: getattr(v, name) for name in _OF_VISIT}, "plain": plain}
             arguments = [(_TYPES.get(name, "i64"), value) for name, value in given.items()]
             b.call_address(self.w["halves_otherwise"], [("ptr", "%args"), ("i64", "%worker"), *arguments])
 
-        b.when(halves, by_halves)
-        b.when(b.op(f"and i1 {b.op(f'xor i1 {halves}, true')}, {v.is_last}"), otherwise)
-
     def put_halves(self, v: Visit, scale: str, add: bool) -> None:
         """As put_sums, of both sums."""
         b, type_ = self.b, "<16 x float>"
         small, scales = b.splat("float", 16, str(2.0**-LOW_BITS)), b.splat("float", 16, scale)
-
-        def row(i: str) -> None:
+        with b.for_(0, v.tall) as i:
             source = b.gep("i8", v.waiting, b.mul(i, 4 * LANES))
             target = b.gep("float", v.place, b.mul(i, v.place_row))
             for at in (0, 64):
@@ -108,8 +104,6 @@ class HalvesDriver(PartsDriver):
                     block = b.op(f"fadd {type_} {b.load(type_, b.gep('i8', target, at), 4)}, {block}")
                 b.store(type_, block, b.gep("i8", target, at), 4)
 
-        b.loop(0, v.tall, 1, row)
-
     def multiply_parts(self, v: Visit) -> None:
         """The product of a whole block of K by bfloat16 parts."""
         b = self.b
@@ -119,15 +113,14 @@ class HalvesDriver(PartsDriver):
         source_a, source_b = self.sources(v)
         self.once(v.left_slot, PARTS_FLAG, lambda: self.pack_panels("parts", "a", source_a, v.tall, left, spare))
         self.once(v.right_slot, PARTS_FLAG, lambda: self.pack_panels("parts", "b", source_b, v.wide, right, spare))
-
-        def part(start: str) -> None:
+        with b.for_(0, self.steps, STEPS) as start:
             count, offset = b.min(STEPS, b.sub(self.steps, start)), b.mul(start, PARTS_STEP_BYTES)
             goes_on = b.op(f"icmp sgt i64 {start}, 0")
             self.call_tiles(count, b.gep("i8", left, offset), b.gep("i8", right, offset), v.waiting, goes_on, str(4 * LANES), v)
-
-        b.loop(0, self.steps, STEPS, part)
-        b.when(self.add, lambda: self.put_sums(v.waiting, v.place, v.place_row, v.tall, True))
-        b.when(b.op(f"xor i1 {self.add}, true"), lambda: self.put_sums(v.waiting, v.place, v.place_row, v.tall, False))
+        with b.if_(self.add):
+            self.put_sums(v.waiting, v.place, v.place_row, v.tall, True)
+        with b.if_(b.op(f"xor i1 {self.add}, true")):
+            self.put_sums(v.waiting, v.place, v.place_row, v.tall, False)
 
 
 def _otherwise_function(facts: Facts, layout: Layout) -> Function:
@@ -141,8 +134,10 @@ def _otherwise(facts: Facts, layout: Layout, symbol: str, b: Builder) -> str:
     for name in _OF_DRIVER:
         setattr(driver, name, f"%{name}")
     given = {field.name: f"%{field.name}" for field in fields(Visit)}
-    b.when("%plain", lambda: driver.multiply_plain(Visit(**given)))
-    b.when(b.op("xor i1 %plain, true"), lambda: driver.multiply_parts(Visit(**given)))
+    with b.if_("%plain"):
+        driver.multiply_plain(Visit(**given))
+    with b.if_(b.op("xor i1 %plain, true")):
+        driver.multiply_parts(Visit(**given))
     text = ", ".join(f"{_TYPES.get(name, 'i64')} %{name}" for name in (*_OF_DRIVER, *_OF_VISIT, "plain"))
     return b.function(f"define void @{symbol}(ptr %args, i64 %worker, {text}) noinline #0")
 
@@ -194,8 +189,7 @@ def micro(b: Builder, rows: int, columns: int) -> str:
     accumulators = [kind + i for kind in (0, 2) for i in range(count)]
 
     start_tiles(b, accumulators, sums)
-
-    def step(s: str) -> None:
+    with b.for_(0, "%steps") as s:
         at = b.mul(s, STEP_BYTES)
 
         def load(number: int, operand: str, half: int, tile: int) -> None:
@@ -204,8 +198,6 @@ def micro(b: Builder, rows: int, columns: int) -> str:
             b.call("void", "llvm.x86.tileloadd64", [tile_register(number), ("ptr", source), ("i64", "64")])
 
         multiply_halves(b, count, columns > rows, load)
-
-    b.loop(0, "%steps", 1, step)
     store_tiles(b, accumulators, sums)
     return b.function(_header(f"halves_{rows}x{columns}"))
 

@@ -57,13 +57,10 @@ def pack_halves(b: Builder, unit: str, by_lanes: bool, name: str) -> str:
         low, high = packing.conclude(panel)
         exponent = b.load("i32", b.gep("i32", packing.slot(panel), SCALE), 4)
         wrong = b.op(f"xor i1 {fits(b, low, high, exponent)}, true")
-
-        def split_again() -> None:
+        with b.if_(b.op(f"and i1 {wrong}, {inside(b, low, high)}")):
             packing.put_scale(panel, scale_exponent(b, high))
             split(panel, b.min(LANES, b.sub("%count", b.mul(panel, LANES))))
             packing.conclude(panel)
-
-        b.when(b.op(f"and i1 {wrong}, {inside(b, low, high)}"), split_again)
 
     packing.each_panel(packing.guess)
     split("0", "%count")

@@ -57,7 +57,8 @@ def micro_kernel(
     def operands(index: str) -> Iterator[Operands[tuple[str, ...], tuple[str, ...]]]:
         if packed and unit_c and parts == 1:
             low = b.op(f"and i64 {index}, {-32 | 3}")
-            b.when(b.op(f"icmp eq i64 {low}, 0"), lambda: fetch_c(index))
+            with b.if_(b.op(f"icmp eq i64 {low}, 0")):
+                fetch_c(index)
         a_at = b.gep(element.compute, "%a", b.mul(index, tile.rows * parts if packed else "%a_step"))
         b_at = b.gep(element.compute, "%b", b.mul(index, tile.columns * parts if packed else "%b_step"))
         # A packed step of b is the panel's real parts, then its imaginary parts.
@@ -73,19 +74,12 @@ def micro_kernel(
     def chunk(first: str, *accumulators: str) -> list[str]:
         """Some steps, before which the same rows of the next panel of b are fetched, unless b is packed: the hardware
         does not foresee short pieces of rows that lie far apart."""
-
-        def fetch(t: str) -> None:
+        end = b.min("%k", b.add(first, CHUNK))
+        in_place = b.op(f"and i1 %fetch, {b.op(f'icmp ne i64 %b_step, {tile.columns}')}")
+        with b.if_(in_place), b.for_(first, end) as t:
             line = b.gep(element.memory, "%b", b.add(b.mul(t, "%b_step"), tile.columns))
             for at in range(0, lanes * size, 64):
                 b.prefetch(b.gep("i8", line, at))
-
-        end = b.min("%k", b.add(first, CHUNK))
-        in_place = b.op(f"and i1 %fetch, {b.op(f'icmp ne i64 %b_step, {tile.columns}')}")
-
-        def fetch_all() -> None:
-            b.loop(first, end, 1, fetch)
-
-        b.when(in_place, fetch_all)
         return product(end, [(type_, value) for value in accumulators], first)
 
     product = partial(contract, b, add=partial(element.multiply_add_parts, b, width), read=operands, parts=parts)
@@ -208,54 +202,41 @@ def store_part(b: Builder, element: Element, tile: Tile, c_unit: str, name: str 
         else:
             b.store(vector(result.memory, lanes), value, target, result.memory_bytes)
 
-    def row(i: str) -> None:
-        target = b.gep(result.memory, "%c", b.mul(b.mul(i, "%c_row"), parts))
-        source = b.gep(element.compute, "%buffer", b.mul(b.mul(i, "%lanes"), parts))
-        if c_unit == "column" and parts == 1:
-
-            def chunk(j: str) -> None:
-                mask = b.tail_mask(b.sub("%columns", j), width)
-                element_store(b.gep(element.compute, source, j), b.gep(result.memory, target, j), width, mask)
-
-            b.loop(0, "%columns", width, chunk)
-            return
-
-        def column(j: str) -> None:
-            for p in range(parts):
-                at = b.add(j, b.mul("%lanes", p))
-                out = b.add(b.mul(b.mul(j, "%c_column"), parts), p)
-                element_store(b.gep(element.compute, source, at), b.gep(result.memory, target, out), 1, "")
-
-        b.loop(0, "%columns", 1, column)
-
-    def transposed(j: str) -> None:
-        """Columns [j, j + width): each is a contiguous piece of c."""
-
-        def block(i: str) -> None:
-            corner = b.gep(element.compute, "%buffer", b.add(b.mul(i, "%lanes"), j))
-            loaded = [
-                b.load(
-                    vector(element.compute, width),
-                    b.gep(element.compute, corner, b.mul(r, "%lanes")),
-                    element.compute_bytes,
-                )
-                for r in range(width)
-            ]
-            target = b.gep(result.memory, b.gep(result.memory, "%c", b.mul(j, "%c_column")), i)
-            mask, none = b.tail_mask(b.sub("%rows", i), width), f"<{width} x i1> zeroinitializer"
-            left = b.sub("%columns", j)
-            for column, value in enumerate(transpose_vectors(b, element.compute, loaded, small_first=True)):
-                valid = b.op(f"icmp sgt i64 {left}, {column}")
-                lanes = b.op(f"select i1 {valid}, <{width} x i1> {mask}, {none}")
-                at = b.gep(result.memory, target, b.mul(column, "%c_column"))
-                put(value, at, width, lanes)
-
-        b.loop(0, "%rows", width, block)
-
     if c_unit == "row" and parts == 1 and width > 1:
-        b.loop(0, "%columns", width, transposed)
+        with b.for_(0, "%columns", width) as j:
+            # Columns [j, j + width): each is a contiguous piece of c.
+            with b.for_(0, "%rows", width) as i:
+                corner = b.gep(element.compute, "%buffer", b.add(b.mul(i, "%lanes"), j))
+                loaded = [
+                    b.load(
+                        vector(element.compute, width),
+                        b.gep(element.compute, corner, b.mul(r, "%lanes")),
+                        element.compute_bytes,
+                    )
+                    for r in range(width)
+                ]
+                target = b.gep(result.memory, b.gep(result.memory, "%c", b.mul(j, "%c_column")), i)
+                mask, none = b.tail_mask(b.sub("%rows", i), width), f"<{width} x i1> zeroinitializer"
+                left = b.sub("%columns", j)
+                for column, value in enumerate(transpose_vectors(b, element.compute, loaded, small_first=True)):
+                    valid = b.op(f"icmp sgt i64 {left}, {column}")
+                    lanes = b.op(f"select i1 {valid}, <{width} x i1> {mask}, {none}")
+                    at = b.gep(result.memory, target, b.mul(column, "%c_column"))
+                    put(value, at, width, lanes)
     else:
-        b.loop(0, "%rows", 1, row)
+        with b.for_(0, "%rows") as i:
+            target = b.gep(result.memory, "%c", b.mul(b.mul(i, "%c_row"), parts))
+            source = b.gep(element.compute, "%buffer", b.mul(b.mul(i, "%lanes"), parts))
+            if c_unit == "column" and parts == 1:
+                with b.for_(0, "%columns", width) as j:
+                    mask = b.tail_mask(b.sub("%columns", j), width)
+                    element_store(b.gep(element.compute, source, j), b.gep(result.memory, target, j), width, mask)
+            else:
+                with b.for_(0, "%columns") as j:
+                    for p in range(parts):
+                        at = b.add(j, b.mul("%lanes", p))
+                        out = b.add(b.mul(b.mul(j, "%c_column"), parts), p)
+                        element_store(b.gep(element.compute, source, at), b.gep(result.memory, target, out), 1, "")
     return b.function(
         f"define {linkage} void @{name}(ptr noalias %buffer, i64 %lanes, ptr noalias %c, i64 %c_row, i64 %c_column, "
         "i1 %add, i64 %rows, i64 %columns) noinline #0"

@@ -25,20 +25,17 @@ def pack(
 ) -> str:  # fmt: skip
     """Text of a packing function for panels of `lanes`, where the stride of `unit` ("lane", "k" or "none") is 1."""
     parts = element.parts
-
-    def panel(first: str) -> None:
-        count = b.min(lanes, b.sub("%count", first))
-        target = b.gep(element.compute, "%panels", b.mul(b.mul(first, "%k"), parts))
-        source = b.gep(element.memory, "%source", b.mul(b.mul(first, "%lane_stride"), parts))
-        if parts == 2 or unit == "none" or width == 1:
-            _scalar(b, element, lanes, source, target, count, "0")
-        else:
-            _transpose(b, element, width, lanes, source, target, count)
-
     if unit == "lane" and parts == 1 and width > 1:
         _copy(b, element, width, lanes)
     else:
-        b.loop(0, "%count", lanes, panel)
+        with b.for_(0, "%count", lanes) as first:
+            count = b.min(lanes, b.sub("%count", first))
+            target = b.gep(element.compute, "%panels", b.mul(b.mul(first, "%k"), parts))
+            source = b.gep(element.memory, "%source", b.mul(b.mul(first, "%lane_stride"), parts))
+            if parts == 2 or unit == "none" or width == 1:
+                _scalar(b, element, lanes, source, target, count, "0")
+            else:
+                _transpose(b, element, width, lanes, source, target, count)
     return b.function(
         f"define {linkage} void @{name}(ptr noalias %source, i64 %lane_stride, i64 %k_stride, i64 %count, i64 %k, ptr noalias %panels) noinline #0"
     )
@@ -48,21 +45,15 @@ def _scalar(b: Builder, element: Element, lanes: int, source: str, target: str, 
     """Element by element from `first_k` on, any strides; lanes past `count` repeat the last one."""
     parts = element.parts
     last = b.sub(count, 1)
-
-    def at_k(k: str) -> None:
+    with b.for_(first_k, "%k") as k:
         from_k = b.gep(element.memory, source, b.mul(b.mul(k, "%k_stride"), parts))
         to_k = b.gep(element.compute, target, b.mul(k, lanes * parts))
-
-        def at_lane(lane: str) -> None:
+        with b.for_(0, lanes) as lane:
             from_lane = b.mul(b.mul(b.min(lane, last), "%lane_stride"), parts)
             for part in range(parts):
                 value = b.load(element.memory, b.gep(element.memory, from_k, b.add(from_lane, part)), element.memory_bytes)
                 out = b.gep(element.compute, to_k, b.add(lane, part * lanes))
                 b.store(element.compute, element.widen(b, 1, value), out, element.compute_bytes)
-
-        b.loop(0, lanes, 1, at_lane)
-
-    b.loop(first_k, "%k", 1, at_k)
 
 
 def _copy(b: Builder, element: Element, width: int, lanes: int) -> None:
@@ -74,8 +65,7 @@ def _copy(b: Builder, element: Element, width: int, lanes: int) -> None:
     rest_masks = [b.tail_mask(b.sub(rest, v * width), width) for v in range(vectors)]
     # Lanes of a panel's vectors that belong to it: a store must not reach the next k, nor the next panel.
     lane_masks = ["" if (v + 1) * width <= lanes else b.tail_mask(str(lanes - v * width), width) for v in range(vectors)]
-
-    def at_k(k: str) -> None:
+    with b.for_(0, "%k") as k:
         from_k = b.gep(element.memory, "%source", b.mul(k, "%k_stride"))
         to_k = b.gep(element.compute, "%panels", b.mul(k, lanes))
 
@@ -93,10 +83,10 @@ def _copy(b: Builder, element: Element, width: int, lanes: int) -> None:
                 else:
                     b.store(type_, wide, to, element.compute_bytes)
 
-        b.loop(0, whole, lanes, lambda first: some(first, lane_masks))
-        b.when(b.op(f"icmp sgt i64 {rest}, 0"), lambda: some(whole, rest_masks))
-
-    b.loop(0, "%k", 1, at_k)
+        with b.for_(0, whole, lanes) as first:
+            some(first, lane_masks)
+        with b.if_(b.op(f"icmp sgt i64 {rest}, 0")):
+            some(whole, rest_masks)
 
 
 def _transpose(b: Builder, element: Element, width: int, lanes: int, source: str, target: str, count: str) -> None:
@@ -107,33 +97,28 @@ def _transpose(b: Builder, element: Element, width: int, lanes: int, source: str
     rows = [b.gep(element.memory, source, b.mul(b.min(lane, last), "%lane_stride")) for lane in range(lanes)]
     last_block = b.sub("%k", width)
     next_panel = b.mul("%lane_stride", lanes)
-
-    def blocks() -> None:
-        def block(k_wanted: str) -> None:
-            k = b.min(k_wanted, last_block)
-            columns: list[list[str]] = []  # columns[group][j]: `width` lanes at k + j
-            for group in range(0, lanes, width):
-                loaded = []
-                for i in range(width):
-                    if group + i >= lanes:
-                        loaded.append("zeroinitializer")
-                        continue
-                    at = b.gep(element.memory, rows[group + i], k)
-                    # The same piece of the next panel: the hardware does not follow so many rows at once.
-                    following = b.gep(element.memory, at, next_panel)
-                    b.prefetch(following)
-                    value = b.load(memory, at, element.memory_bytes)
-                    loaded.append(element.widen(b, width, value))
-                columns.append(transpose_vectors(b, element.compute, loaded, small_first=True))
-                if lanes % width == 0:  # no store spills over: store group by group, with fewer live registers
-                    _store_columns(b, element, compute, columns, k, group, width, lanes, target, [len(columns) - 1])
-            if lanes % width:
-                _store_columns(b, element, compute, columns, k, 0, width, lanes, target, list(range(len(columns))))
-
-        b.loop(0, "%k", width, block)
-
-    b.when(b.op(f"icmp sge i64 {last_block}, 0"), blocks)
-    b.when(b.op(f"icmp slt i64 {last_block}, 0"), lambda: _scalar(b, element, lanes, source, target, count, "0"))
+    with b.if_(b.op(f"icmp sge i64 {last_block}, 0")), b.for_(0, "%k", width) as k_wanted:
+        k = b.min(k_wanted, last_block)
+        columns: list[list[str]] = []  # columns[group][j]: `width` lanes at k + j
+        for group in range(0, lanes, width):
+            loaded = []
+            for i in range(width):
+                if group + i >= lanes:
+                    loaded.append("zeroinitializer")
+                    continue
+                at = b.gep(element.memory, rows[group + i], k)
+                # The same piece of the next panel: the hardware does not follow so many rows at once.
+                following = b.gep(element.memory, at, next_panel)
+                b.prefetch(following)
+                value = b.load(memory, at, element.memory_bytes)
+                loaded.append(element.widen(b, width, value))
+            columns.append(transpose_vectors(b, element.compute, loaded, small_first=True))
+            if lanes % width == 0:  # no store spills over: store group by group, with fewer live registers
+                _store_columns(b, element, compute, columns, k, group, width, lanes, target, [len(columns) - 1])
+        if lanes % width:
+            _store_columns(b, element, compute, columns, k, 0, width, lanes, target, list(range(len(columns))))
+    with b.if_(b.op(f"icmp slt i64 {last_block}, 0")):
+        _scalar(b, element, lanes, source, target, count, "0")
 
 
 def _store_columns(

@@ -224,12 +224,9 @@ class PartsDriver(TileDriver):
         self.panels_b = self.packed_panels(block, column)
         first = b.add(b.mul(block, w["packed_count"]), b.op(f"udiv i64 {column}, {LANES}"))
         extents = b.gep("i8", w["packed"], b.add(w["packed_extents"], b.mul(first, slot_bytes)))
-
-        def copy(panel: str) -> None:  # a worker notes in its own which panels it has packed otherwise
+        with b.for_(0, b.op(f"udiv i64 {b.add(width, LANES - 1)}, {LANES}")) as panel:
             at = b.mul(panel, slot_bytes)
             b.store("<8 x i32>", b.load("<8 x i32>", b.gep("i8", extents, at), 16), b.gep("i8", self.extents_b, at), 16)
-
-        b.loop(0, b.op(f"udiv i64 {b.add(width, LANES - 1)}, {LANES}"), 1, copy)
 
     def pack_rows(self, source: str, count: str) -> None:
         self.pack_panels(self.form.name, "a", source, count, self.panel_a, self.extents_a)
@@ -245,8 +242,7 @@ class PartsDriver(TileDriver):
         longest = b.op(f"udiv i64 {b.sub(b.add(self.steps, parts), 1)}, {parts}")
         first_block = b.op(f"xor i1 {self.add}, true")
         whole_block = b.op(f"and i1 {b.op(f'icmp eq i64 {parts}, 1')}, {first_block}")
-
-        def part(part_number: str) -> None:
+        with b.for_(0, parts) as part_number:
             start = b.mul(part_number, longest)
             count = b.max("0", b.min(longest, b.sub(self.steps, start)))
             offset = b.mul(start, form.step_bytes)
@@ -254,8 +250,7 @@ class PartsDriver(TileDriver):
             is_last = b.op(f"icmp eq i64 {b.add(part_number, 1)}, {parts}")
             sets = b.op(f"and i1 {is_last}, {first_block}")
             goes_on = b.op(f"icmp sgt i64 {part_number}, 0")
-
-            def panel(at: str) -> None:
+            with b.for_(0, width, LANES) as at:
                 panel_number = b.op(f"udiv i64 {at}, {LANES}")
                 right = b.gep("i8", self.panels_b, b.add(b.mul(panel_number, self.panel_bytes), offset))
                 right_slot = b.gep("i8", self.extents_b, b.mul(panel_number, form.slot_bytes))
@@ -278,28 +273,25 @@ class PartsDriver(TileDriver):
                     ("i1", "false"), ("i64", tall), ("i64", wide),
                 ]  # fmt: skip
                 stores = b.op(f"and i1 {waits}, {self.is_last}")
-                b.when(stores, lambda: b.call_address(w["parts_store"], arguments))
-
-            b.loop(0, width, LANES, panel)
-
-        b.loop(0, parts, 1, part)
+                with b.if_(stores):
+                    b.call_address(w["parts_store"], arguments)
 
     def visit(self, v: Visit) -> None:
         """Add a part of K to 32 x 32 results, by parts or by multiply-adds."""
         b = self.b
         plain = self.mark_plain(v)
-
-        def by_parts() -> None:
+        with b.if_(b.op(f"xor i1 {plain}, true")):
             # Sums that are visited once go where they belong; others wait close together.
             sums = b.op(f"select i1 {v.whole_block}, ptr {v.place}, ptr {v.waiting}")
             sums_row = b.op(f"select i1 {v.whole_block}, i64 {b.mul(v.place_row, 4)}, i64 {4 * LANES}")
             self.call_tiles(v.count, v.left, v.right, sums, v.goes_on, sums_row, v)
-            b.when(b.op(f"and i1 {v.is_last}, {self.add}"), lambda: self.put_sums(sums, v.place, v.place_row, v.tall, True))
+            with b.if_(b.op(f"and i1 {v.is_last}, {self.add}")):
+                self.put_sums(sums, v.place, v.place_row, v.tall, True)
             waited = b.op(f"and i1 {v.sets}, {b.op(f'xor i1 {v.whole_block}, true')}")
-            b.when(waited, lambda: self.put_sums(sums, v.place, v.place_row, v.tall, False))
-
-        b.when(b.op(f"xor i1 {plain}, true"), by_parts)
-        b.when(b.op(f"and i1 {plain}, {v.is_last}"), lambda: self.multiply_plain(v))
+            with b.if_(waited):
+                self.put_sums(sums, v.place, v.place_row, v.tall, False)
+        with b.if_(b.op(f"and i1 {plain}, {v.is_last}")):
+            self.multiply_plain(v)
 
     def mark_plain(self, v: Visit) -> str:
         """i1: whether multiply-adds must do, which is noted for the following blocks of K."""
@@ -322,8 +314,7 @@ class PartsDriver(TileDriver):
     def put_sums(self, sums: str, place: str, place_row: str, tall: str, add: bool) -> None:
         """Move a block's sums to `place`, whose rows are `place_row` elements apart, or add them to what is there."""
         b = self.b
-
-        def row(i: str) -> None:
+        with b.for_(0, tall) as i:
             source = b.gep("i8", sums, b.mul(i, 4 * LANES))
             target = b.gep("float", place, b.mul(i, place_row))
             for v in range(LANES // 16):
@@ -332,8 +323,6 @@ class PartsDriver(TileDriver):
                 if add:
                     block = b.op(f"fadd <16 x float> {b.load('<16 x float>', at, 4)}, {block}")
                 b.store("<16 x float>", block, at, 4)
-
-        b.loop(0, tall, 1, row)
 
     def multiply_plain(self, v: Visit) -> None:
         """The product of a whole block of K by multiply-adds."""
@@ -344,22 +333,16 @@ class PartsDriver(TileDriver):
         source_a, source_b = self.sources(v)
         self.once(v.left_slot, 2, lambda: self.pack("a", source_a, tall, left))
         self.once(v.right_slot, 2, lambda: self.pack("b", source_b, wide, right))
-
-        def some_rows(r: str) -> None:
+        with b.for_(0, tall, step) as r:
             high = b.min(step, b.sub(tall, r))
             rows, target = b.gep("float", left, b.mul(r, self.k)), b.gep("float", v.place, b.mul(r, place_row))
-
-            def some_k(k: str) -> None:
+            with b.for_(0, self.k, _LONGEST_PLAIN) as k:
                 add = b.op(f"or i1 {self.add}, {b.op(f'icmp sgt i64 {k}, 0')}")
                 b.call_address(w["tile"], [
                     ("i64", b.min(_LONGEST_PLAIN, b.sub(self.k, k))), ("ptr", b.gep("float", rows, b.mul(k, step))),
                     ("i64", "1"), ("i64", str(step)), ("ptr", b.gep("float", right, b.mul(k, LANES))), ("i64", str(LANES)),
                     ("ptr", target), ("i64", place_row), ("i64", "1"), ("i1", add), ("i64", high), ("i64", wide),
                 ])  # fmt: skip
-
-            b.loop(0, self.k, _LONGEST_PLAIN, some_k)
-
-        b.loop(0, tall, step, some_rows)
 
     def sources(self, v: Visit) -> tuple[str, str]:
         """Addresses of the row panel in a and of the column panel in b, in the block of K."""
@@ -369,12 +352,9 @@ class PartsDriver(TileDriver):
         """Pack a panel otherwise, if this was not done since it was packed. `flag`: which i32 of its slot says so."""
         b = self.b
         done = b.gep("i32", slot, flag)
-
-        def first() -> None:
+        with b.if_(b.op(f"icmp eq i32 {b.load('i32', done, 4)}, 0")):
             pack()
             b.store("i32", "1", done, 4)
-
-        b.when(b.op(f"icmp eq i32 {b.load('i32', done, 4)}, 0"), first)
 
     def pack_panels(self, kind: str, operand: str, source: str, count: str, target: str, slots: str) -> None:
         """Pack `count` lanes of an operand, into panels of parts or halves."""

@@ -63,8 +63,7 @@ def micro(b: Builder, rows: int, columns: int, parts: int = 3, exchanged: bool =
         return [tile_register(number), ("ptr", at), ("i64", "%row")]
 
     start_tiles(b, results, sums)
-
-    def step(s: str) -> None:
+    with b.for_(0, "%steps") as s:
         at = b.mul(s, parts * PART_BYTES)
         panels = {"a": b.gep("i8", "%a", at), "b": b.gep("i8", "%b", at)}
 
@@ -73,8 +72,6 @@ def micro(b: Builder, rows: int, columns: int, parts: int = 3, exchanged: bool =
             b.call("void", "llvm.x86.tileloadd64", [("i8", number), ("ptr", source), ("i64", "64")])
 
         multiply_parts(b, rows, columns, load, products)
-
-    b.loop(0, "%steps", 1, step)
     store_tiles(b, results, sums)
     return b.function(f"define internal void @tiles_{rows}x{columns}(i64 %steps, ptr %a, ptr %b, ptr %sums, i1 %add, i64 %row) noinline #0")
 

@@ -98,13 +98,17 @@ class Packing:
         """Meet all elements."""
         b, turned = self.b, self.unit == ("lane" if self.by_lanes else "k")
         if turned and self.by_lanes:  # in the order in which the source lies in memory
-            b.loop(0, self.steps, 1, lambda s: b.loop(0, "%count", WIDTH, lambda first: self.turn(first, s)) and None)
+            with b.for_(0, self.steps) as s, b.for_(0, "%count", WIDTH) as first:
+                self.turn(first, s)
         elif turned:
-            b.loop(0, "%count", WIDTH, lambda first: b.loop(0, self.steps, 1, lambda s: self.turn(first, s)) and None)
+            with b.for_(0, "%count", WIDTH) as first, b.for_(0, self.steps) as s:
+                self.turn(first, s)
         elif self.by_lanes:
-            b.loop(0, "%count", 1, self.lane)
+            with b.for_(0, "%count") as i:
+                self.lane(i)
         else:
-            b.loop(0, self.steps, 1, self.rows_of_k)
+            with b.for_(0, self.steps) as i:
+                self.rows_of_k(i)
 
     # -- what is made of the vectors ------------------------------------------------------------------------------
     def start(self) -> list[tuple[str, str]]:
@@ -124,7 +128,8 @@ class Packing:
     # -- panels -----------------------------------------------------------------------------------------------------
     def each_panel(self, visit: Callable[[str], None]) -> None:
         """Visit the panels' numbers."""
-        self.b.loop(0, self.b.op(f"udiv i64 {self.b.add('%count', LANES - 1)}, {LANES}"), 1, visit)
+        with self.b.for_(0, self.b.op(f"udiv i64 {self.b.add('%count', LANES - 1)}, {LANES}")) as i:
+            visit(i)
 
     def slot(self, panel: str) -> str:
         return self.b.gep("i8", "%extents", self.b.mul(panel, self.slot_bytes))
@@ -191,8 +196,7 @@ class Packing:
         k_left = b.sub("%k", k0)
         full = b.op(f"icmp sge i64 {k_left}, {STEP}")
         whole = b.op(f"select i1 {full}, i64 {b.op(f'and i64 %count, {-WIDTH}')}, i64 0")
-
-        def rows(j: str) -> None:
+        with b.for_(0, WIDTH, _ROWS) as j:
             ks = [b.mul(b.add(j, r), self.pair_step) for r in range(_ROWS)]
             pairs = [(k, b.add(k, self.pair_gap)) for k in ks]
 
@@ -217,10 +221,10 @@ class Packing:
                     seen = self.put(panel, pair[0], pair[1], b.gep("i8", target, 64 * r), seen)
                 self.put_seen(panel, seen)
 
-            b.loop(0, whole, WIDTH, lambda first: some(first, False))
-            b.loop(whole, "%count", WIDTH, lambda first: some(first, True))
-
-        b.loop(0, WIDTH, _ROWS, rows)
+            with b.for_(0, whole, WIDTH) as first:
+                some(first, False)
+            with b.for_(whole, "%count", WIDTH) as first:
+                some(first, True)
 
     # -- vectors turned -----------------------------------------------------------------------------------------
     def turn(self, first: str, s: str) -> None:
@@ -237,18 +241,12 @@ class Packing:
         part = b.op(f"or i1 {b.op(f'icmp slt i64 {k_left}, {STEP}')}, {b.op(f'icmp slt i64 {left}, {WIDTH}')}")
         buffer = b.fresh("buffer")
         b.allocas.append(f"  {buffer} = alloca [{STEP * WIDTH} x float], align 64")
-
-        def stage() -> None:
-            def row(i: str) -> None:
-                there = b.op(f"select i1 {b.op(f'icmp slt i64 {i}, {rows_left}')}, i64 {wide_left}, i64 0")
-                for v in range(vectors):
-                    at = b.gep("float", b.gep("float", source, b.mul(i, stride)), v * WIDTH)
-                    value = b.masked_load("float", WIDTH, at, b.tail_mask(b.sub(there, v * WIDTH), WIDTH), 4)
-                    b.store(_TYPE, value, b.gep("float", b.gep("float", buffer, b.mul(i, vectors * WIDTH)), v * WIDTH), 64)
-
-            b.loop(0, rows, 1, row)
-
-        b.when(part, stage)
+        with b.if_(part), b.for_(0, rows) as line:
+            there = b.op(f"select i1 {b.op(f'icmp slt i64 {line}, {rows_left}')}, i64 {wide_left}, i64 0")
+            for v in range(vectors):
+                at = b.gep("float", b.gep("float", source, b.mul(line, stride)), v * WIDTH)
+                value = b.masked_load("float", WIDTH, at, b.tail_mask(b.sub(there, v * WIDTH), WIDTH), 4)
+                b.store(_TYPE, value, b.gep("float", b.gep("float", buffer, b.mul(line, vectors * WIDTH)), v * WIDTH), 64)
         following = b.gep("float", source, b.mul("%k_stride", STEP) if self.by_lanes else b.mul("%lane_stride", WIDTH))
         source = b.op(f"select i1 {part}, ptr {buffer}, ptr {source}")
         stride = b.op(f"select i1 {part}, i64 {vectors * WIDTH}, i64 {stride}")

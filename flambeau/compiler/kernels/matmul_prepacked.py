@@ -161,8 +161,7 @@ def _body(facts: Facts, step: int, step_bytes: int, slot_bytes: int, b: Builder,
     first = b.mul("%begin", LANES)
     columns = b.sub(b.min(w["n"], b.mul("%end", LANES)), first)
     source = b.gep(memory, w["b"], b.mul(first, w["b_column"]))
-
-    def k_block(k0: str) -> None:
+    with b.for_(0, w["k"], w["kc"]) as k0:
         k = b.min(w["kc"], b.sub(w["k"], k0))
         steps = b.op(f"udiv i64 {b.add(k, step - 1)}, {step}")
         panels_before = b.mul(b.op(f"udiv i64 {k0}, {step}"), w["panels"])
@@ -175,8 +174,6 @@ def _body(facts: Facts, step: int, step_bytes: int, slot_bytes: int, b: Builder,
             number = b.add(b.mul(b.op(f"udiv i64 {k0}, {w['kc']}"), w["panels"]), "%begin")
             arguments.append(("ptr", b.gep("i8", w["packed"], b.add(w["extents"], b.mul(number, slot_bytes)))))
         b.call_address(w["pack_b"], arguments)
-
-    b.loop(0, w["k"], w["kc"], k_block)
 
 
 __all__ = ["FEWEST_USES", "ROWS", "Panels", "Prepacked", "pack_kernel"]

@@ -59,10 +59,9 @@ def small_body(facts: Facts, vectors: int, height: int, b: Builder, w: dict[str,
         found = [b.load(vector(memory, width), b.gep(memory, pointer, v * width), size) for v in range(vectors - 1)]
         return [*found, b.masked_load(memory, width, b.gep(memory, pointer, (vectors - 1) * width), mask, size)]
 
-    def item(batch: str) -> None:
+    with b.for_("%begin", "%end") as batch:
         a, bb, c = batch_addresses(b, facts, w, batch)
-
-        def rows(start: str) -> None:
+        with b.for_(0, w["m"], height) as start:
             first = b.min(start, last)
             lefts = [b.gep(memory, a, b.mul(b.add(first, i), w["a_row"])) for i in range(height)]
 
@@ -77,7 +76,3 @@ def small_body(facts: Facts, vectors: int, height: int, b: Builder, w: dict[str,
                 for v in range(vectors - 1):
                     b.store(type_, sums[i * vectors + v], b.gep(memory, to, v * width), size)
                 b.masked_store(memory, width, sums[i * vectors + vectors - 1], b.gep(memory, to, (vectors - 1) * width), mask, size)
-
-        b.loop(0, w["m"], height, rows)
-
-    b.loop("%begin", "%end", 1, item)

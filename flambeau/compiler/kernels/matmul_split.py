@@ -43,42 +43,31 @@ def sum_body(facts: Facts, has_epilogue: bool, b: Builder, w: dict[str, str]) ->
     element, width = facts.element, facts.tile.width
     type_, size = vector(element.compute, width), element.compute_bytes
     elements = b.mul(w["m"], w["n"])
-
-    def chunk(first: str) -> None:
+    with b.for_("%begin", "%end", _CHUNK) as first:
         end = b.min("%end", b.add(first, _CHUNK))
-
-        def row(i: str) -> None:
+        with b.for_(first, end) as i:
             source = b.gep(element.compute, w["a"], b.mul(i, w["n"]))
             target = b.gep(element.memory, w["c"], b.mul(i, w["c_row"]))
-
-            def some(j: str) -> None:
-                mask = b.tail_mask(b.sub(w["n"], j), width)
-                start = b.masked_load(element.compute, width, b.gep(element.compute, source, j), mask, size)
-
-                def part(p: str, total: str) -> list[str]:
-                    at = b.gep(element.compute, source, b.add(b.mul(p, elements), j))
-                    return [element.add(b, width, total, b.masked_load(element.compute, width, at, mask, size))]
-
-                total = b.loop(1, w["splits"], 1, part, [(type_, start)])[0]
-                b.masked_store(element.memory, width, total, b.gep(element.memory, target, j), mask, size)
-
-            def one(j: str) -> None:
-                at = b.gep(element.compute, source, j)
-
-                def part(p: str, total: str) -> list[str]:
-                    value = b.load(element.compute, b.gep(element.compute, at, b.mul(p, elements)), size)
-                    return [element.add(b, 1, total, value)]
-
-                total = b.loop(1, w["splits"], 1, part, [(element.compute, b.load(element.compute, at, size))])[0]
-                b.store(element.memory, total, b.gep(element.memory, target, b.mul(j, w["c_column"])), size)
-
             if facts.c_unit == "column" and width > 1:
-                b.loop(0, w["n"], width, some)
-            else:
-                b.loop(0, w["n"], 1, one)
+                with b.for_(0, w["n"], width) as j:
+                    mask = b.tail_mask(b.sub(w["n"], j), width)
+                    start = b.masked_load(element.compute, width, b.gep(element.compute, source, j), mask, size)
 
-        b.loop(first, end, 1, row)
+                    def part(p: str, total: str) -> list[str]:
+                        at = b.gep(element.compute, source, b.add(b.mul(p, elements), j))
+                        return [element.add(b, width, total, b.masked_load(element.compute, width, at, mask, size))]
+
+                    total = b.loop(1, w["splits"], 1, part, [(type_, start)])[0]
+                    b.masked_store(element.memory, width, total, b.gep(element.memory, target, j), mask, size)
+            else:
+                with b.for_(0, w["n"]) as j:
+                    at = b.gep(element.compute, source, j)
+
+                    def part(p: str, total: str) -> list[str]:
+                        value = b.load(element.compute, b.gep(element.compute, at, b.mul(p, elements)), size)
+                        return [element.add(b, 1, total, value)]
+
+                    total = b.loop(1, w["splits"], 1, part, [(element.compute, b.load(element.compute, at, size))])[0]
+                    b.store(element.memory, total, b.gep(element.memory, target, b.mul(j, w["c_column"])), size)
         if has_epilogue:
             call_epilogue(b, facts, w, "0", (first, end), ("0", w["n"]))
-
-    b.loop("%begin", "%end", _CHUNK, chunk)

@@ -51,30 +51,26 @@ def pack_tiles(b: Builder, element: Element, unit: str, by_lanes: bool, name: st
         else:
             at = b.gep(type_, source, b.mul(k, "%k_stride"))
             full = b.op(f"and i1 {b.op(f'icmp sge i64 {k_left}, {step}')}, {b.op(f'icmp eq i64 {left}, 16')}")
-            b.when(full, lambda: _store(b, _groups_of_k(b, element, group, at, "", ""), by_lanes, to))
-            b.when(
-                b.op(f"xor i1 {full}, true"),
-                lambda: _store(b, _groups_of_k(b, element, group, at, left, k_left), by_lanes, to),
-            )
-
-    def copy_lane(lane: str) -> None:
-        source, to = b.gep(type_, "%source", b.mul(lane, "%lane_stride")), panel_at(lane)
-
-        def line(s: str) -> None:
-            k = b.mul(s, step)
-            mask = b.tail_mask(b.sub("%k", k), step)
-            value = b.masked_load(type_, step, b.gep(type_, source, k), mask, size)
-            b.store(vector(type_, step), value, b.gep("i8", to, b.mul(s, STEP_BYTES)), 64)
-
-        b.loop(0, steps, 1, line)
+            with b.if_(full):
+                _store(b, _groups_of_k(b, element, group, at, "", ""), by_lanes, to)
+            with b.if_(b.op(f"xor i1 {full}, true")):
+                _store(b, _groups_of_k(b, element, group, at, left, k_left), by_lanes, to)
 
     # In the order in which the source lies in memory as far as possible: the hardware fetches what follows.
     if unit == "k" and by_lanes:
-        b.loop(0, "%count", 1, copy_lane)
+        with b.for_(0, "%count") as lane:
+            source, to = b.gep(type_, "%source", b.mul(lane, "%lane_stride")), panel_at(lane)
+            with b.for_(0, steps) as s:
+                k = b.mul(s, step)
+                mask = b.tail_mask(b.sub("%k", k), step)
+                value = b.masked_load(type_, step, b.gep(type_, source, k), mask, size)
+                b.store(vector(type_, step), value, b.gep("i8", to, b.mul(s, STEP_BYTES)), 64)
     elif unit == "lane":
-        b.loop(0, steps, 1, lambda s: b.loop(0, "%count", 16, lambda first: one(first, s)) and None)
+        with b.for_(0, steps) as s, b.for_(0, "%count", 16) as i:
+            one(i, s)
     else:
-        b.loop(0, "%count", 16, lambda first: b.loop(0, steps, 1, lambda s: one(first, s)) and None)
+        with b.for_(0, "%count", 16) as first, b.for_(0, steps) as s:
+            one(first, s)
     return b.function(f"define void @{name}(ptr noalias %source, i64 %lane_stride, i64 %k_stride, i64 %count, i64 %k, ptr noalias %panels) noinline #0")
 
 
@@ -127,11 +123,9 @@ def _scalar_tile(b: Builder, element: Element, source: str, k0: str, left: str, 
     """Element by element, any strides; zeros past the end of k."""
     size = element.itemsize
     step, group, type_ = 64 // size, 4 // size, f"i{8 * size}"
-
-    def at_lane(lane: str) -> None:
+    with b.for_(0, left) as lane:
         from_lane = b.gep(type_, source, b.mul(lane, "%lane_stride"))
-
-        def at_k(k: str) -> None:
+        with b.for_(0, step) as k:
             there = b.op(f"icmp slt i64 {k}, {k_left}")
             safe = b.op(f"select i1 {there}, i64 {b.add(k0, k)}, i64 {k0}")
             value = b.load(type_, b.gep(type_, from_lane, b.mul(safe, "%k_stride")), size)
@@ -142,7 +136,3 @@ def _scalar_tile(b: Builder, element: Element, source: str, k0: str, left: str, 
                 row, rest = b.op(f"udiv i64 {k}, {group}"), b.op(f"urem i64 {k}, {group}")
                 at = b.add(b.add(b.mul(row, step), b.mul(lane, group)), rest)
             b.store(type_, value, b.gep(type_, target, at), size)
-
-        b.loop(0, step, 1, at_k)
-
-    b.loop(0, left, 1, at_lane)

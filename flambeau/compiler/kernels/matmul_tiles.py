@@ -138,14 +138,11 @@ class TileDriver(Driver):
         self.column_panels = b.op(f"udiv i64 {w['b_columns']}, {LANES}")
         per_panel = b.op(f"select i1 {one_block}, i64 0, i64 {b.mul(self.column_panels, SUMS_BYTES)}")
         buffers = self.sums_buffers()
-
-        def columns(j: str) -> None:
+        with b.for_(0, self.columns, w["b_columns"]) as j:
             width = b.min(w["b_columns"], b.sub(self.columns, j))
-
-            def rows(i0: str) -> None:
+            with b.for_(first, after, w["mc"]) as i0:
                 i1 = b.min(after, b.add(i0, w["mc"]))
-
-                def k_block(block: str) -> None:
+                with b.for_(0, blocks) as block:
                     k0 = b.mul(block, w["kc"])
                     self.k = b.min(w["kc"], b.sub(k_all, k0))
                     self.steps = b.op(f"udiv i64 {b.add(self.k, self.step - 1)}, {self.step}")
@@ -154,28 +151,16 @@ class TileDriver(Driver):
                     self.is_last = b.op(f"icmp eq i64 {b.add(block, 1)}, {blocks}")
                     self.a, self.bb = self.at(a, k0, w["a_column"]), self.at(bb, k0, w["b_row"])
                     self.take_columns(block, b.add(self.j0, j), width)
-
-                    def some_rows(r0: str) -> None:
+                    with b.for_(i0, i1, A_ROWS) as r0:
                         r1 = b.min(i1, b.add(r0, A_ROWS))
                         self.pack_rows(self.at(self.a, r0, w["a_row"]), b.sub(r1, r0))
-
-                        def panel(row: str) -> None:
+                        with b.for_(r0, r1, LANES) as row:
                             index = b.op(f"udiv i64 {b.sub(row, r0)}, {LANES}")
                             number = b.op(f"udiv i64 {b.sub(row, i0)}, {LANES}")
                             sums = b.gep("i8", buffers, b.mul(number, per_panel))
                             tall = b.min(LANES, b.sub(r1, row))
                             self.panel_of_rows(row, tall, index, number, j, width, sums)
                             self.finish((row, b.add(row, tall)), (b.add(self.j0, j), b.add(b.add(self.j0, j), width)))
-
-                        b.loop(r0, r1, LANES, panel)
-
-                    b.loop(i0, i1, A_ROWS, some_rows)
-
-                b.loop(0, blocks, 1, k_block)
-
-            b.loop(first, after, w["mc"], rows)
-
-        b.loop(0, self.columns, w["b_columns"], columns)
 
     # -- what a driver of another packing does otherwise --------------------------------------------------------------
     def sums_buffers(self) -> str:
@@ -209,16 +194,14 @@ class TileDriver(Driver):
         column = b.add(self.j0, j)
         parts = b.max("1", b.op(f"udiv i64 {b.add(steps, self.part_steps // 2)}, {self.part_steps}"))
         longest = b.op(f"udiv i64 {b.sub(b.add(steps, parts), 1)}, {parts}")
-
-        def part(number: str) -> None:
+        with b.for_(0, parts) as number:
             self.part = number
             start = b.mul(number, longest)
             count = b.max("0", b.min(longest, b.sub(steps, start)))
             add = b.op(f"or i1 {self.add}, {b.op(f'icmp sgt i64 {number}, 0')}")
             last = b.op(f"and i1 {self.is_last}, {b.op(f'icmp eq i64 {b.add(number, 1)}, {parts}')}")
             left = b.gep("i8", packed, b.mul(start, STEP_BYTES))
-
-            def panel(at: str) -> None:
+            with b.for_(0, width, LANES) as at:
                 self.panel = at
                 number = b.op(f"udiv i64 {at}, {LANES}")
                 right = b.gep("i8", self.panels_b, b.add(b.mul(number, self.panel_bytes), b.mul(start, STEP_BYTES)))
@@ -226,13 +209,11 @@ class TileDriver(Driver):
                 buffer = b.gep("i8", sums, b.mul(number, SUMS_BYTES))
                 target = self.result_at(self.result_at(self.c, row, self.w["c_row"]), b.add(column, at), self.w["c_column"])
                 if self.facts.c_unit == "column":
-                    b.when(last, lambda: self.fetch_c(target, tall))
+                    with b.if_(last):
+                        self.fetch_c(target, tall)
                 self.multiply_tiles(count, left, right, buffer, add, tall, wide)
-                b.when(last, lambda: self.store(buffer, target, tall, wide))
-
-            b.loop(0, width, LANES, panel)
-
-        b.loop(0, parts, 1, part)
+                with b.if_(last):
+                    self.store(buffer, target, tall, wide)
 
     def multiply_tiles(
         self, steps: str, left: str, right: str, buffer: str, add: str, tall: str, wide: str
@@ -246,12 +227,9 @@ class TileDriver(Driver):
     def fetch_c(self, target: str, tall: str) -> None:
         """Fetch the tile's lines of c to write to (4 to 10 % of products of 384 to 1024 steps)."""
         b = self.b
-
-        def row(i: str) -> None:
+        with b.for_(0, tall) as i:
             line = self.result_at(target, i, self.w["c_row"])
             b.prefetch(line, write=True)
-
-        b.loop(0, tall, 1, row)
 
     def store(self, buffer: str, target: str, tall: str, wide: str) -> None:
         b, w = self.b, self.w
@@ -262,27 +240,22 @@ class TileDriver(Driver):
         if self.facts.c_unit != "column":
             b.call("void", "store_part", arguments, declare=False)
             return
-
-        def store_part() -> None:
-            b.call("void", "store_part", arguments, declare=False)
-
         whole = b.op(f"icmp eq i64 {wide}, {LANES}")
-        b.when(whole, lambda: self.store_rows(buffer, target, tall))
-        b.when(b.op(f"xor i1 {whole}, true"), store_part)
+        with b.if_(whole):
+            self.store_rows(buffer, target, tall)
+        with b.if_(b.op(f"xor i1 {whole}, true")):
+            b.call("void", "store_part", arguments, declare=False)
 
     def store_rows(self, buffer: str, target: str, tall: str) -> None:
         """Whole rows of 32 results."""
         b, element = self.b, self.facts.element.result
         type_, memory = vector(element.compute, 16), vector(element.memory, 16)
         order = ", ".join(f"i32 {lane}" for lane in range(LANES))
-
-        def row(i: str) -> None:
+        with b.for_(0, tall) as i:
             source = b.gep("i8", buffer, b.mul(i, 4 * LANES))
             halves = [element.narrow(b, 16, b.load(type_, b.gep("i8", source, 64 * v), 64)) for v in range(2)]
             both = b.op(f"shufflevector {memory} {halves[0]}, {memory} {halves[1]}, <{LANES} x i32> <{order}>")
             b.store(vector(element.memory, LANES), both, self.result_at(target, i, self.w["c_row"]), element.itemsize)
-
-        b.loop(0, tall, 1, row)
 
 
 def micro(b: Builder, element: Element, rows: int, columns: int) -> str:
@@ -295,8 +268,7 @@ def micro(b: Builder, element: Element, rows: int, columns: int) -> str:
         return [tile_register(number), ("ptr", b.gep("i8", "%sums", 16 * (r * 4 * LANES + c * 4))), ("i64", str(4 * LANES))]
 
     start_tiles(b, results, sums)
-
-    def step(s: str) -> None:
+    with b.for_(0, "%steps") as s:
         at = b.mul(s, STEP_BYTES)
         for operand, count, first in (("a", rows, 4), ("b", columns, 6)):
             for t in range(count):
@@ -304,8 +276,6 @@ def micro(b: Builder, element: Element, rows: int, columns: int) -> str:
                 b.call("void", "llvm.x86.tileloadd64", [tile_register(first + t), ("ptr", source), ("i64", "64")])
         for number in results:
             b.call("void", instruction, [tile_register(number), tile_register(4 + number // 2), tile_register(6 + number % 2)])
-
-    b.loop(0, "%steps", 1, step)
     store_tiles(b, results, sums)
     return b.function(f"define internal void @tiles_{rows}x{columns}(i64 %steps, ptr %a, ptr %b, ptr %sums, i1 %add) noinline #0")
 

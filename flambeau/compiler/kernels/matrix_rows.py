@@ -82,8 +82,7 @@ def rows_body(facts: Facts, has_epilogue: bool, height: int, dot: Dot, b: Builde
         def sweep(k: str, rows: int, j0: str, count: str) -> None:
             """Add the terms of `rows` rows of b from k on to a line's sums; one row is a pair with zero."""
             sources = [b.gep(memory, bb, b.add(b.mul(b.add(k, r), w["b_row"]), j0)) for r in range(rows)]
-
-            def some(row: str) -> None:
+            with b.for_(0, w["m"], height) as row:
                 lefts = []
                 for i in range(height):
                     at = b.gep(memory, a, b.add(b.mul(b.min(b.add(row, i), last_row), w["a_row"]), k))
@@ -105,16 +104,21 @@ def rows_body(facts: Facts, has_epilogue: bool, height: int, dot: Dot, b: Builde
 
                 over_line(b, COLUMNS, count, at_vector)
 
-            b.loop(0, w["m"], height, some)
-
-        def one_line(j0: str) -> None:
+        with b.for_(b.mul(first, COLUMNS), stop, line) as j0:
             count = b.min(line, b.sub(stop, j0))
-
-            def clear(row: str) -> None:
+            with b.for_(0, w["m"], height) as row:
                 used = b.mul(b.op(f"udiv i64 {b.add(count, COLUMNS - 1)}, {COLUMNS}"), COLUMNS * height)
-                b.loop(0, used, _LANES, lambda at: b.store(_SUMS, "zeroinitializer", b.gep("float", sums_at(row, "0"), at), 64))
-
-            def put(row: str) -> None:
+                with b.for_(0, used, _LANES) as at:
+                    b.store(_SUMS, "zeroinitializer", b.gep("float", sums_at(row, "0"), at), 64)
+            runs = b.mul(b.sdiv(w["k"], ROWS_AT_ONCE), ROWS_AT_ONCE)
+            even = b.mul(b.sdiv(w["k"], 2), 2)
+            with b.for_(0, runs, ROWS_AT_ONCE) as k:
+                sweep(k, ROWS_AT_ONCE, j0, count)
+            with b.for_(runs, even, 2) as k:
+                sweep(k, 2, j0, count)
+            with b.for_(even, w["k"]) as k:
+                sweep(k, 1, j0, count)
+            with b.for_(0, w["m"]) as row:
                 target_row = b.gep(result.memory, c, b.add(b.mul(row, w["c_row"]), j0))
                 within = b.op(f"urem i64 {row}, {height}")
                 group = b.sub(row, within)
@@ -129,17 +133,7 @@ def rows_body(facts: Facts, has_epilogue: bool, height: int, dot: Dot, b: Builde
                         )
 
                 over_line(b, COLUMNS, count, at_vector)
-
-            b.loop(0, w["m"], height, clear)
-            runs = b.mul(b.sdiv(w["k"], ROWS_AT_ONCE), ROWS_AT_ONCE)
-            even = b.mul(b.sdiv(w["k"], 2), 2)
-            b.loop(0, runs, ROWS_AT_ONCE, lambda k: sweep(k, ROWS_AT_ONCE, j0, count))
-            b.loop(runs, even, 2, lambda k: sweep(k, 2, j0, count))
-            b.loop(even, w["k"], 1, lambda k: sweep(k, 1, j0, count))
-            b.loop(0, w["m"], 1, put)
             if has_epilogue:
                 call_epilogue(b, facts, w, batch, ("0", w["m"]), (j0, b.add(j0, count)))
-
-        b.loop(b.mul(first, COLUMNS), stop, line, one_line)
 
     split_units(b, w, item)

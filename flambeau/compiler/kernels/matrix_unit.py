@@ -20,13 +20,11 @@ def clear_tiles(b: Builder, registers: Iterable[int]) -> None:
 
 def start_tiles(b: Builder, registers: Sequence[int], sums: Callable[[int], list[tuple[str, str]]]) -> None:
     """Where `%add` is set, what lies in memory, else zero. `sums(register)`: the operands of its load: register, address, bytes from row to row."""
-
-    def fetch() -> None:
+    with b.if_("%add"):
         for number in registers:
             b.call("void", "llvm.x86.tileloadd64", sums(number))
-
-    b.when("%add", fetch)
-    b.when(b.op("xor i1 %add, true"), lambda: clear_tiles(b, registers))
+    with b.if_(b.op("xor i1 %add, true")):
+        clear_tiles(b, registers)
 
 
 def store_tiles(b: Builder, registers: Iterable[int], sums: Callable[[int], list[tuple[str, str]]]) -> None:

@@ -80,13 +80,10 @@ def dot_scratch(shape: tuple[int, int, int], dot: Dot | None, m: int, k: int, it
 def split_units(b: Builder, w: dict[str, str], body: Callable[[str, str, str], None]) -> None:
     """`body(batch, first unit, end unit)` for each batch item that [begin, end) touches."""
     per = w["units_per_batch"]
-
-    def item(batch: str) -> None:
+    last = b.op(f"udiv i64 {b.add('%end', b.sub(per, 1))}, {per}")
+    with b.for_(b.op(f"udiv i64 %begin, {per}"), last) as batch:
         start = b.mul(batch, per)
         body(batch, b.max("0", b.sub("%begin", start)), b.min(per, b.sub("%end", start)))
-
-    last = b.op(f"udiv i64 {b.add('%end', b.sub(per, 1))}, {per}")
-    b.loop(b.op(f"udiv i64 %begin, {per}"), last, 1, item)
 
 
 def dot_body(facts: Facts, has_epilogue: bool, shape: tuple[int, int, int], dot: Dot | None, b: Builder, w: dict[str, str]) -> None:
@@ -112,7 +109,7 @@ def dot_body(facts: Facts, has_epilogue: bool, shape: tuple[int, int, int], dot:
         return b.gep(memory, panel, b.add(b.mul(row, whole), b.mul(k, height)))
 
     def pack(a: str) -> None:
-        def some(row: str) -> None:
+        with b.for_(0, w["m"], height) as row:
             for i in range(height):
                 source = b.gep(memory, a, b.mul(b.min(b.add(row, i), b.sub(w["m"], 1)), w["a_row"]))
 
@@ -120,10 +117,10 @@ def dot_body(facts: Facts, has_epilogue: bool, shape: tuple[int, int, int], dot:
                     b.store("<16 x i32>", lanes(b.gep(memory, source, k), mask), b.gep(memory, panel_at(row, k), i * terms), 64)
 
                 whole = b.mul(b.sdiv(w["k"], terms), terms)
-                b.loop(0, whole, terms, lambda k, put=put: put(k, ""))
-                b.loop(whole, w["k"], terms, lambda k, put=put: put(k, b.tail_mask(b.sub(w["k"], k), terms)))
-
-        b.loop(0, w["m"], height, some)
+                with b.for_(0, whole, terms) as k:
+                    put(k, "")
+                with b.for_(whole, w["k"], terms) as j:
+                    put(j, b.tail_mask(b.sub(w["k"], j), terms))
 
     def group(a: str, bb: str, c: str, row: str, column: str) -> None:
         """`height` x `columns` outputs from (row, column) on; rows and columns past the end repeat the last one."""
@@ -191,18 +188,12 @@ def dot_body(facts: Facts, has_epilogue: bool, shape: tuple[int, int, int], dot:
         stop = b.min(w["n"], b.mul(end, columns))
         if panel:
             pack(a)
-
-        def chunk(start: str) -> None:
+        with b.for_(b.mul(first, columns), stop, DOT_CHUNK) as start:
             chunk_end = b.min(stop, b.add(start, DOT_CHUNK))
-
-            def at_column(column: str) -> None:
-                b.loop(0, w["m"], height, lambda row: group(a, bb, c, row, column))
-
-            b.loop(start, chunk_end, columns, at_column)
+            with b.for_(start, chunk_end, columns) as column, b.for_(0, w["m"], height) as row:
+                group(a, bb, c, row, column)
             if has_epilogue:
                 call_epilogue(b, facts, w, batch, ("0", w["m"]), (start, chunk_end))
-
-        b.loop(b.mul(first, columns), stop, DOT_CHUNK, chunk)
 
     split_units(b, w, item)
 
@@ -210,8 +201,10 @@ def dot_body(facts: Facts, has_epilogue: bool, shape: tuple[int, int, int], dot:
 def over_line(b: Builder, width: int, count: str, body: Callable[[str, str], None]) -> None:
     """`body(j, mask)` for each vector of a line of `count` columns: whole ones, then the masked one."""
     whole = b.mul(b.sdiv(count, width), width)
-    b.loop(0, whole, width, lambda j: body(j, ""))
-    b.when(b.op(f"icmp slt i64 {whole}, {count}"), lambda: body(whole, b.tail_mask(b.sub(count, whole), width)))
+    with b.for_(0, whole, width) as j:
+        body(j, "")
+    with b.if_(b.op(f"icmp slt i64 {whole}, {count}")):
+        body(whole, b.tail_mask(b.sub(count, whole), width))
 
 
 def sweep_body(facts: Facts, has_epilogue: bool, b: Builder, w: dict[str, str]) -> None:
@@ -227,25 +220,9 @@ def sweep_body(facts: Facts, has_epilogue: bool, b: Builder, w: dict[str, str]) 
         a, bb, c = batch_addresses(b, facts, w, batch)
         w["k"] = k_of_batch(b, w, batch)  # from here on
         stop = b.min(w["n"], b.mul(end, unit))
-
-        def lines(j0: str) -> None:
+        with b.for_(b.mul(first, unit), stop, LINE) as j0:
             count = b.min(LINE, b.sub(stop, j0))
             clear(total, count)
-
-            def block(k0: str) -> None:
-                clear(line, count)
-                k1 = b.min(w["k"], b.add(k0, BLOCK))
-                whole = b.add(k0, b.mul(b.sdiv(b.sub(k1, k0), _ROWS_AT_ONCE), _ROWS_AT_ONCE))
-                b.loop(k0, whole, _ROWS_AT_ONCE, lambda k: sweep(k, _ROWS_AT_ONCE))
-                b.loop(whole, k1, 1, lambda k: sweep(k, 1))
-
-                def add(j: str, mask: str) -> None:
-                    del mask  # the lines are whole vectors
-                    at = b.gep(compute, total, j)
-                    value = element.add(b, width, b.load(type_, at, size), b.load(type_, b.gep(compute, line, j), size))
-                    b.store(type_, value, at, size)
-
-                over_line(b, width, count, add)
 
             def sweep(k: str, rows: int) -> None:
                 factors, sources = [], []
@@ -268,12 +245,25 @@ def sweep_body(facts: Facts, has_epilogue: bool, b: Builder, w: dict[str, str]) 
 
                 over_line(b, width, count, at_vector)
 
-            b.loop(0, w["k"], BLOCK, block)
+            with b.for_(0, w["k"], BLOCK) as k0:
+                clear(line, count)
+                k1 = b.min(w["k"], b.add(k0, BLOCK))
+                whole = b.add(k0, b.mul(b.sdiv(b.sub(k1, k0), _ROWS_AT_ONCE), _ROWS_AT_ONCE))
+                with b.for_(k0, whole, _ROWS_AT_ONCE) as k:
+                    sweep(k, _ROWS_AT_ONCE)
+                with b.for_(whole, k1) as k:
+                    sweep(k, 1)
+
+                def add(j: str, mask: str) -> None:
+                    del mask  # the lines are whole vectors
+                    at = b.gep(compute, total, j)
+                    value = element.add(b, width, b.load(type_, at, size), b.load(type_, b.gep(compute, line, j), size))
+                    b.store(type_, value, at, size)
+
+                over_line(b, width, count, add)
             store(c, j0, count)
             if has_epilogue:
                 call_epilogue(b, facts, w, batch, ("0", "1"), (j0, b.add(j0, count)))
-
-        b.loop(b.mul(first, unit), stop, LINE, lines)
 
     def clear(at: str, count: str) -> None:
         over_line(b, width, count, lambda j, mask: b.store(type_, element.zero(width), b.gep(compute, at, j), size))
@@ -291,12 +281,9 @@ def sweep_body(facts: Facts, has_epilogue: bool, b: Builder, w: dict[str, str]) 
 
             over_line(b, width, count, put)
             return
-
-        def one(j: str) -> None:
+        with b.for_(0, count) as j:
             value = result.narrow(b, 1, b.load(compute, b.gep(compute, total, j), size))
             b.store(result.memory, value, b.gep(result.memory, c, b.mul(b.add(j0, j), w["c_column"])), result.memory_bytes)
-
-        b.loop(0, count, 1, one)
 
     split_units(b, w, item)
 

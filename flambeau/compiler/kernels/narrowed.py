@@ -56,13 +56,11 @@ class Narrowed:
         def element(number: Lanes) -> Array:
             return source.at(number if step is None else number * step)
 
-        def finish() -> None:
-            self._put_neighbours_in_order(records, element_key, count)
-
         def element_key(number: Lanes) -> Lanes:
             return r.key(element(number)[0])
 
-        c.when(shift.gt(0), finish)
+        with c.if_(shift.gt(0)):
+            self._put_neighbours_in_order(records, element_key, count)
 
         def write(i: Lanes) -> None:
             number = records[i] & 0xFFFFFFFF
@@ -76,14 +74,16 @@ class Narrowed:
             numbers.store(at, record & 0xFFFFFFFF, mask)
             values.store(at, r.unkey(record.logical_right(32) + c.splat(least, lanes)), mask)
 
-        def write_all() -> None:
+        with c.if_(self.done.get()):
             if r.dtype.is_floating_point:  # the key of a zero or a NaN does not tell which one it was
-                c.for_(0, keep, write)
-                return
-            lanes = self.bits // 64 if out_step is None else 1
-            c.when(shift.eq(0), lambda: c.blocks(0, keep, lanes, write_decoded), lambda: c.for_(0, keep, write))
-
-        c.when(self.done.get(), write_all)
+                with c.for_(0, keep) as i:
+                    write(i)
+            else:
+                lanes = self.bits // 64 if out_step is None else 1
+                with c.if_(shift.eq(0)):
+                    c.blocks(0, keep, lanes, write_decoded)
+                with c.else_(), c.for_(0, keep) as i:
+                    write(i)
         return self.done.get()
 
     def _find_range(self, source: Array, step: Lanes | None, count: Lanes) -> None:
@@ -93,34 +93,27 @@ class Narrowed:
         self.least.set(-1)
         self.most.set(0)
         low, high = c.cell("i64", -1, lanes), c.cell("i64", 0, lanes)
-
-        def some(i: Lanes) -> None:
+        whole = c.divide(count, lanes) * lanes
+        with c.for_(0, whole, lanes) as i:
             key = load_keys(c, self.r, source, step, i, lanes, None)
             low.set(low.get().call("umin", key))
             high.set(high.get().call("umax", key))
-
-        def one(i: Lanes) -> None:
-            key = load_keys(c, self.r, source, step, i, 1, None)
-            self.least.set(self.least.get().call("umin", key))
-            self.most.set(self.most.get().call("umax", key))
-
-        whole = c.divide(count, lanes) * lanes
-        c.for_(0, whole, some, lanes)
         for lane in range(lanes):
             self.least.set(self.least.get().call("umin", c.extract(low.get(), lane)))
             self.most.set(self.most.get().call("umax", c.extract(high.get(), lane)))
-        c.for_(whole, count, one)
+        with c.for_(whole, count) as i:
+            key = load_keys(c, self.r, source, step, i, 1, None)
+            self.least.set(self.least.get().call("umin", key))
+            self.most.set(self.most.get().call("umax", key))
 
     def _put_neighbours_in_order(self, records: Array, key_of: Callable[[Lanes], Lanes], count: Lanes) -> None:
         """Insertion among records that agree in their 32 bits; equal elements stay in the order of their numbers."""
         c = self.c
         self.steps.set(0)
-
-        def insert(i: Lanes) -> None:
+        with c.for_(1, count) as i:
             record = records[i]
             head = record.logical_right(32)
-
-            def among_equals() -> None:
+            with c.if_(records[i - 1].logical_right(32).eq(head) & self.done.get()):
                 key = key_of(record & 0xFFFFFFFF)
                 self.place.set(i)
 
@@ -131,16 +124,10 @@ class Narrowed:
                     agrees = before.logical_right(32).eq(head) & at.gt(0)
                     return agrees & key_of(before & 0xFFFFFFFF).compare("ugt", key) & self.done.get()
 
-                def shift() -> None:
+                with c.while_(larger):
                     at = self.place.get()
                     records.store(at, records[at - 1])
                     self.place.set(at - 1)
                     self.steps.add(1)
                     self.done.set(self.steps.get().lt(count * PATIENCE))
-
-                c.while_(larger, shift)
                 records.store(self.place.get(), record)
-
-            c.when(records[i - 1].logical_right(32).eq(head) & self.done.get(), among_equals)
-
-        c.for_(1, count, insert)

@@ -104,8 +104,7 @@ def _planes(facts: Facts, b: Builder, w: dict[str, str]) -> None:
         "max_pool": maxima, "average_pool": averages, "max_pool_gradient": maximum_gradient,
         "average_pool_gradient": average_gradient,
     }[facts.op]  # fmt: skip
-
-    def unit(u: str) -> None:
+    with b.for_("%begin", "%end") as u:
         n, c = b.op(f"udiv i64 {u}, {w['channels']}"), b.op(f"urem i64 {u}, {w['channels']}")
         memory = facts.element.memory
         source = b.gep(memory, w["source"], b.add(b.mul(n, w["source_batch"]), b.mul(c, w["source_channel"])))
@@ -114,5 +113,3 @@ def _planes(facts: Facts, b: Builder, w: dict[str, str]) -> None:
         if "indices" in w:
             indices = b.gep("i64", w["indices"], b.add(b.mul(n, w["index_batch"]), b.mul(c, w["index_channel"])))
         plane(b, facts, w, source, out, indices)
-
-    b.loop("%begin", "%end", 1, unit)

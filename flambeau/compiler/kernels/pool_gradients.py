@@ -14,46 +14,36 @@ def maximum_gradient(b: Builder, facts: Facts, w: dict[str, str], source: str, o
     plane = w["scratch"]
     pixels = b.mul(w["height"], w["width"])
     _clear(b, facts, plane, pixels)
-
-    def row(oy: str) -> None:
+    with b.for_(0, w["out_height"]) as oy:
         line = b.gep(memory, source, b.mul(oy, w["source_y"]))
         index_line = b.gep("i64", indices, b.mul(oy, w["index_y"]))
-
-        def window(ox: str) -> None:
+        with b.for_(0, w["out_width"]) as ox:
             at = b.load("i64", b.gep("i64", index_line, b.mul(ox, w["index_x"])), 8)
             value = element.widen(b, 1, b.load(memory, b.gep(memory, line, b.mul(ox, w["source_x"])), element.memory_bytes))
-
-            def add() -> None:
+            # The indices come from max_pool, but a caller may hand in any: never write outside the plane.
+            with b.if_(b.op(f"icmp ult i64 {at}, {pixels}")):
                 place = b.gep(compute, plane, at)
                 b.store(compute, element.add(b, 1, b.load(compute, place, size), value), place, size)
-
-            # The indices come from max_pool, but a caller may hand in any: never write outside the plane.
-            b.when(b.op(f"icmp ult i64 {at}, {pixels}"), add)
-
-        b.loop(0, w["out_width"], 1, window)
-
-    b.loop(0, w["out_height"], 1, row)
-    b.loop(0, w["height"], 1, lambda y: _bring_row(b, facts, w, b.gep(compute, plane, b.mul(y, w["width"])), out, y))
+    with b.for_(0, w["height"]) as y:
+        _bring_row(b, facts, w, b.gep(compute, plane, b.mul(y, w["width"])), out, y)
 
 
 def _clear(b: Builder, facts: Facts, at: str, count: str) -> None:
     """Zeros, in whole vectors."""
     element, width = facts.element, facts.width
     type_ = vector(element.compute, width)
-    b.loop(0, count, width, lambda i: b.store(type_, element.zero(width), b.gep(element.compute, at, i), element.compute_bytes))
+    with b.for_(0, count, width) as i:
+        b.store(type_, element.zero(width), b.gep(element.compute, at, i), element.compute_bytes)
 
 
 def _bring_row(b: Builder, facts: Facts, w: dict[str, str], line: str, out: str, y: str) -> None:
     """Store row y of the result from a line of sums."""
     element, width = facts.element, facts.width
     row = b.gep(element.memory, out, b.mul(y, w["out_y"]))
-
-    def chunk(x: str) -> None:
+    with b.for_(0, w["width"], width) as x:
         sums = b.load(vector(element.compute, width), b.gep(element.compute, line, x), element.compute_bytes)
         value, left = element.narrow(b, width, sums), b.sub(w["width"], x)
         store_lanes(b, element.memory, element.memory_bytes, width, facts.unit_out, value, row, x, left, w["out_x"])
-
-    b.loop(0, w["width"], width, chunk)
 
 
 def average_gradient(b: Builder, facts: Facts, w: dict[str, str], source: str, out: str, indices: str) -> None:
@@ -85,18 +75,14 @@ def average_gradient(b: Builder, facts: Facts, w: dict[str, str], source: str, o
     everything = b.op(f"udiv i64 {w['scratch_bytes']}, {size}")
     _clear(b, facts, plane, b.mul(b.op(f"udiv i64 {everything}, {width}"), width))
     shares = b.gep(compute, plane, b.add(b.mul(w["height"], row), rounded_up(w["kernel_x"])))
-
-    def window_row(oy: str) -> None:
+    with b.for_(0, w["out_height"]) as oy:
         line = b.gep(memory, source, b.mul(oy, w["source_y"]))
-
-        def share(ox: str) -> None:
+        with b.for_(0, w["out_width"], width) as ox:
             left = b.sub(w["out_width"], ox)
             read = masked_read(b, memory, width, element.memory_bytes, facts.kind, "0", left, w["source_x"])
             value = element.widen(b, width, read(b.gep(memory, line, b.mul(ox, w["source_x"]))))
             value = divide(b, facts, value, divisors(b, facts, w, ox, oy))
             store_lanes(b, compute, size, width, True, value, shares, ox, left, "1")
-
-        b.loop(0, w["out_width"], width, share)
         y_first = b.add(b.mul(oy, w["step_y"]), w["base_y"])
         top, bottom = b.max(y_first, 0), b.min(b.add(y_first, w["kernel_y"]), w["height"])
 
@@ -104,11 +90,9 @@ def average_gradient(b: Builder, facts: Facts, w: dict[str, str], source: str, o
             # Column j is in the windows up to j + last, there by tap `first`, and in those before, each by a tap `step` further.
             full = b.op(f"icmp slt i64 {first}, {full_taps}")
             count = b.op(f"select i1 {full}, i64 {taps}, i64 {b.sub(taps, 1)}")
-
-            def columns(j: str) -> None:
+            with b.for_(0, pitch, width) as j:
                 start = b.gep(compute, shares, b.add(b.add(j, b.add(last, 1)), b.sub(0, count)))
-
-                def pixel_row(y: str) -> None:
+                with b.for_(top, bottom) as y:
                     place = b.gep(compute, plane, b.add(b.add(b.mul(y, row), b.mul(p, pitch)), j))
 
                     def window(k: str, total: str) -> list[str]:
@@ -116,35 +100,20 @@ def average_gradient(b: Builder, facts: Facts, w: dict[str, str], source: str, o
 
                     (total,) = b.loop(0, count, 1, window, [(type_, b.load(type_, place, size))])
                     b.store(type_, total, place, size)
-
-                b.loop(top, bottom, 1, pixel_row)
-
-            b.loop(0, pitch, width, columns)
             following = b.add(first, 1)
             wraps = b.op(f"icmp eq i64 {following}, {step}")
             return [b.op(f"select i1 {wraps}, i64 0, i64 {following}"), b.add(last, b.op(f"zext i1 {wraps} to i64"))]
 
         b.loop(0, phases, 1, phase, [("i64", first_tap), ("i64", last_window)])
-
-    b.loop(0, w["out_height"], 1, window_row)
-
-    def bring(y: str) -> None:
+    with b.for_(0, w["height"]) as y:
         line = b.gep(compute, plane, b.mul(y, row))
         if facts.unit_step:
             _bring_row(b, facts, w, line, out, y)
-            return
-        to = b.gep(memory, out, b.mul(y, w["out_y"]))
-
-        def phase(p: str) -> None:
-            full = b.op(f"icmp slt i64 {p}, {full_columns}")
-            columns = b.op(f"select i1 {full}, i64 {whole}, i64 {b.sub(whole, 1)}")
-
-            def pixel(j: str) -> None:
-                value = element.narrow(b, 1, b.load(compute, b.gep(compute, line, b.add(b.mul(p, pitch), j)), size))
-                b.store(memory, value, b.gep(memory, to, b.mul(b.add(b.mul(j, step), p), w["out_x"])), element.memory_bytes)
-
-            b.loop(0, columns, 1, pixel)
-
-        b.loop(0, phases, 1, phase)
-
-    b.loop(0, w["height"], 1, bring)
+        else:
+            to = b.gep(memory, out, b.mul(y, w["out_y"]))
+            with b.for_(0, phases) as p:
+                full = b.op(f"icmp slt i64 {p}, {full_columns}")
+                columns = b.op(f"select i1 {full}, i64 {whole}, i64 {b.sub(whole, 1)}")
+                with b.for_(0, columns) as j:
+                    value = element.narrow(b, 1, b.load(compute, b.gep(compute, line, b.add(b.mul(p, pitch), j)), size))
+                    b.store(memory, value, b.gep(memory, to, b.mul(b.add(b.mul(j, step), p), w["out_x"])), element.memory_bytes)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from flambeau.compiler.emit.builder import Builder, vector
@@ -65,8 +64,7 @@ def _windows(b: Builder, facts: Facts, w: dict[str, str], source: str, start: An
     """
     element, width = facts.element, facts.width
     distance = b.mul(w["step_x"], w["source_x"])
-
-    def chunk(ox: str) -> None:
+    with b.for_(0, w["out_width"], width) as ox:
         left = b.sub(w["out_width"], ox)
         x_first = b.add(b.mul(ox, w["step_x"]), w["base_x"])
 
@@ -87,7 +85,7 @@ def _windows(b: Builder, facts: Facts, w: dict[str, str], source: str, start: An
                 for line in range(2 if facts.kind == PAIR else 1):
                     b.prefetch(b.gep("i8", at, 64 * line))
 
-        def row(oy: str) -> None:
+        with b.for_(0, w["out_height"]) as oy:
             y_first = b.add(b.mul(oy, w["step_y"]), w["base_y"])
 
             def tap_row(ty: str, *carry: str) -> list[str]:
@@ -125,10 +123,6 @@ def _windows(b: Builder, facts: Facts, w: dict[str, str], source: str, start: An
             carry_types = start()
             finish(ox, oy, left, _taps(b, w["kernel_y"], facts.kernel[0], tap_row, carry_types))
 
-        b.loop(0, w["out_height"], 1, row)
-
-    b.loop(0, w["out_width"], width, chunk)
-
 
 def store_lanes(
     b: Builder, type_: str, itemsize: int, width: int, unit: bool, value: str, row: str, x: str, left: str, stride: str
@@ -140,7 +134,8 @@ def store_lanes(
     for lane in range(width):
         scalar = value if width == 1 else b.op(f"extractelement {vector(type_, width)} {value}, i32 {lane}")
         at = b.gep(type_, row, b.mul(b.add(x, lane), stride))
-        b.when(b.op(f"icmp sgt i64 {left}, {lane}"), partial(b.store, type_, scalar, at, itemsize))
+        with b.if_(b.op(f"icmp sgt i64 {left}, {lane}")):
+            b.store(type_, scalar, at, itemsize)
 
 
 def maxima(b: Builder, facts: Facts, w: dict[str, str], source: str, out: str, indices: str) -> None:

@@ -73,14 +73,11 @@ def emit_draw(key: str) -> str:
     position = words.after_bytes(c.i64(NEXT))
     count = c.named("i64", "%count")
     done = c.cell("i64")
-
-    def some() -> None:
-        def refill() -> None:
+    with c.while_(lambda: done.get().lt(count)):
+        with c.if_(left[0].le(1)):
             _twist(c, words, width)
             left.store(0, WORDS + 1)
             position.store(0, 0)
-
-        c.when(left[0].le(1), refill)
         start = done.get()
         first = position[0].to("i64", "zext")
         take = c.min(count - start, left[0].to("i64", "zext") - 1)
@@ -90,8 +87,6 @@ def emit_draw(key: str) -> str:
         left.store(0, left[0] - taken)
         position.store(0, position[0] + taken)
         done.set(start + take)
-
-    c.while_(lambda: done.get().lt(count), some)
     header = f"define void @{symbol(key)}(ptr %state, ptr noalias %to, i64 %count) #0"
     return module([c.b.function(header)], c.b.declarations, c.b.target)
 
@@ -121,13 +116,10 @@ class Stream:
     def chunks(self, count: Lanes, words: int, body: Callable[[Lanes, Lanes], None]) -> None:
         """`body(first element, number of elements)` for stages full of elements of `words` words each."""
         c, capacity = self.c, STAGE // words
-
-        def chunk(first: Lanes) -> None:
+        with c.for_(0, count, capacity) as first:
             size = c.min(count - first, capacity)
             self.draw(size * words)
             body(first, size)
-
-        c.for_(0, count, chunk, capacity)
 
     def word32(self, i: Lanes, width: int) -> Lanes:
         """32-bit draws i, i + 1, ... of the stage."""
@@ -171,13 +163,12 @@ class Stream:
         """`draw` of 2 or 4 words, without the call where no twist comes between them."""
         c = self.c
         left, position = self.state.after_bytes(c.i64(LEFT)), self.state.after_bytes(c.i64(NEXT))
-
-        def inline() -> None:
+        with c.if_(left[0].gt(count)):
             self.stage.store(0, _temper(self.state.load(position[0].to("i64", "zext"), count)))
             left.store(0, left[0] - count)
             position.store(0, position[0] + count)
-
-        c.when(left[0].gt(count), inline, lambda: self.draw(count))
+        with c.else_():
+            self.draw(count)
 
     def single(self) -> Lanes:
         """The next uniform double of [0, 1)."""
@@ -206,7 +197,10 @@ class Stream:
             sample.set(radius * library("cos", angle))
 
         def draw() -> Lanes:
-            c.when(has_cached[0].ne(0), use, make)
+            with c.if_(has_cached[0].ne(0)):
+                use()
+            with c.else_():
+                make()
             return sample.get()
 
         return draw

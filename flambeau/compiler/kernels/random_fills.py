@@ -117,28 +117,23 @@ def emit_permutation(key: str, wide: bool) -> str:
     c.blocks(0, count, width, lambda i, lanes, mask: to.store(i, c.splat(i, lanes) + steps, mask))
 
     def chunk(first: Lanes, size: Lanes) -> None:
-        def aim32(i: Lanes) -> None:
-            draw = s.word32(i, width).to("i64", "zext")
-            place = c.splat(first + i, width) + steps
-            left = c.splat(count, width) - place
-            left = left.call("smax", 1)
-            quotient = (draw.to("double", "sitofp") / left.to("double", "sitofp")).to("i64", "fptosi")
-            targets.store(i, place + (draw - quotient * left))
-
-        def aim64(i: Lanes) -> None:
-            place = first + i
-            targets.store(i, place + c.modulo(s.word64(i, 1), count - place))
-
-        c.for_(0, size, aim64 if wide else aim32, 1 if wide else width)
-
-        def exchange(i: Lanes) -> None:
+        with c.for_(0, size, 1 if wide else width) as i:
+            if wide:
+                place = first + i
+                targets.store(i, place + c.modulo(s.word64(i, 1), count - place))
+            else:
+                draw = s.word32(i, width).to("i64", "zext")
+                place = c.splat(first + i, width) + steps
+                left = c.splat(count, width) - place
+                left = left.call("smax", 1)
+                quotient = (draw.to("double", "sitofp") / left.to("double", "sitofp")).to("i64", "fptosi")
+                targets.store(i, place + (draw - quotient * left))
+        with c.for_(0, size) as i:
             c.prefetch(to.address(targets[c.min(i + 16, size - 1)]), write=True)
             there = targets[i]
             mine, other = to[first + i], to[there]
             to.store(there, mine)
             to.store(first + i, other)
-
-        c.for_(0, size, exchange)
 
     s.chunks(c.max(count - 1, 0), 2 if wide else 1, chunk)
     return s.finish(key)
@@ -158,39 +153,27 @@ def emit_multinomial(key: str, d: dtype) -> str:
     categories, samples = c.word("categories"), c.word("samples")
     total = c.cell(element)
     low, high = c.cell("i64"), c.cell("i64")
-
-    def row(r: Lanes) -> None:
+    with c.for_(0, s.count) as r:
         total.set(0.0)
-
-        def accumulate(j: Lanes) -> None:
+        with c.for_(0, categories) as j:
             at = p.after_bytes((r * categories + j) * d.itemsize).pointer
             loaded = Lanes(c.b, convert.register_element(d), 1, str(convert.load(c.b, d, at, 1)))
             value = s.cast(d, real, loaded)
             c.return_if((value.ge(0.0) & value.lt(float("inf"))) ^ 1, 1)
             total.add(value)
             sums.store(j, total.get())
-
-        c.for_(0, categories, accumulate)
         whole = total.get()
         c.return_if(whole.gt(0.0) ^ 1, 2)
-        c.for_(0, categories, lambda j: sums.store(j, sums[j] / whole))
-
-        def sample(i: Lanes) -> None:
+        with c.for_(0, categories) as j:
+            sums.store(j, sums[j] / whole)
+        with c.for_(0, samples) as i:
             u = s.single()
             low.set(0)
             high.set(categories)
-
-            def halve() -> None:
+            with c.while_(lambda: high.get().gt(low.get())):
                 middle = low.get() + c.divide(high.get() - low.get(), 2)
-                at = sums[middle].to("double", "fpext")
-                below = at.lt(u)
+                below = sums[middle].to("double", "fpext").lt(u)
                 high.set(below.select(high.get(), middle))
                 low.set(below.select(middle + 1, low.get()))
-
-            c.while_(lambda: high.get().gt(low.get()), halve)
             to.store(r * samples + i, c.min(low.get(), categories - 1))
-
-        c.for_(0, samples, sample)
-
-    c.for_(0, s.count, row)
     return s.finish(key)

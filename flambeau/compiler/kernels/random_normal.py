@@ -83,7 +83,8 @@ def emit_normal(key: str, d: dtype) -> str:
                     s.store(d, at + (16 * g + 8 * which), eight)
 
             if g and count is not None:
-                c.when(count.gt(16), put)
+                with c.if_(count.gt(16)):
+                    put()
             elif not g or count is None:
                 put()
 
@@ -91,19 +92,18 @@ def emit_normal(key: str, d: dtype) -> str:
 
     def chunk(first: Lanes, size: Lanes) -> None:
         pairs = c.divide(size, 16 * groups) * (16 * groups)
-        c.for_(0, pairs, lambda i: sixteens(i, first + i, None), 16 * groups)
+        with c.for_(0, pairs, 16 * groups) as i:
+            sixteens(i, first + i, None)
         if groups > 1:
-            c.when(pairs.lt(size), lambda: sixteens(pairs, first + pairs, size - pairs))
+            with c.if_(pairs.lt(size)):
+                sixteens(pairs, first + pairs, size - pairs)
 
     s.chunks(whole, 2 if wide else 1, chunk)
-
-    def again() -> None:
+    with c.if_(whole.ne(s.count)):
         if d.itemsize > 2:  # PyTorch fills all elements before it draws the last ones again, unless they are narrow
             s.draw((s.count - whole) * (2 if wide else 1))
         s.draw(32 if wide else 16)
         sixteens(c.i64(0), s.count - 16, c.i64(16))
-
-    c.when(whole.ne(s.count), again)
     return s.finish(key)
 
 
@@ -113,12 +113,9 @@ def emit_normal_serial(key: str, d: dtype, logarithmic: bool) -> str:
     s = Stream(["mean", "std"])
     c = s.c
     draw = s.normals()
-
-    def one(i: Lanes) -> None:
+    with c.for_(0, s.count) as i:
         value = draw().fma(s.double("std"), s.double("mean"))
         if logarithmic:
             value = library("exp", value)
         s.store(d, i, s.cast(BY_NAME["float64"], d, value))
-
-    c.for_(0, s.count, one)
     return s.finish(key)

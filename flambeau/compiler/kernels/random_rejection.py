@@ -52,13 +52,11 @@ def emit_rrelu(key: str, d: dtype, source: dtype) -> str:
         low, high = (x.to("float", "fptrunc").to("double", "fpext") for x in (low, high))
     scale = high - low
     slope = c.cell("double")
-
-    def one(i: Lanes) -> None:
+    with c.for_(0, s.count) as i:
         slope.set(1.0)
-        c.when(s.cast(source, _DOUBLE, _parameter(s, "input", source, i)).le(0.0), lambda: slope.set(s.single() * scale + low))
+        with c.if_(s.cast(source, _DOUBLE, _parameter(s, "input", source, i)).le(0.0)):
+            slope.set(s.single() * scale + low)
         s.store(d, i, s.cast(_DOUBLE, d, slope.get()))
-
-    c.for_(0, s.count, one)
     return s.finish(key)
 
 
@@ -70,52 +68,44 @@ def emit_gamma(key: str, d: dtype) -> str:
     scale, accepted, sample = c.cell("double"), c.cell("double"), c.cell("double")
     shape = c.cell(convert.register_element(d))
     third = _single(1 / 3)
-
-    def one(i: Lanes) -> None:
+    with c.for_(0, s.count) as i:
         alpha = _parameter(s, "alpha", d, i)
         shape.set(alpha)
         scale.set(1.0)
         sample.set(0.0)
-
-        def boost() -> None:
+        with c.if_(alpha.lt(1.0) & alpha.ne(0.0)):
             # Gamma(a) is Gamma(a + 1) times u^(1/a).
             scale.set(m.pow(1.0 - s.single(), _double(1.0 / alpha)))
             shape.set(convert.narrow(d, alpha + 1.0))
-
-        def search() -> None:
+        with c.if_(alpha.eq(0.0) ^ 1):
             offset = _double(shape.get() - third)
-            c.when(offset.gt(0.0), lambda: loop(offset), lambda: sample.set(float("nan")))
+            with c.if_(offset.gt(0.0)):
+                spread = 1.0 / (offset * 9.0).sqrt()
 
-        def loop(offset: Lanes) -> None:
-            spread = 1.0 / (offset * 9.0).sqrt()
+                def attempt() -> Lanes:
+                    x = c.cell("double")
 
-            def attempt() -> Lanes:
-                x = c.cell("double")
+                    def again() -> Lanes:
+                        x.set(normal())
+                        return (spread * x.get() + 1.0).le(0.0)
 
-                def again() -> Lanes:
-                    x.set(normal())
-                    return (spread * x.get() + 1.0).le(0.0)
+                    c.repeat_while(again)
+                    root = spread * x.get() + 1.0
+                    v = root * root * root
+                    u = 1.0 - s.single()
+                    square = x.get() * x.get()
+                    accepted.set(scale.get() * offset * v)
+                    quick = u.lt(1.0 - square * _single(0.0331) * square)
+                    exact = m.log(u).lt(square * 0.5 + offset * (1.0 - v + m.log(v)))
+                    return (quick | exact) ^ 1
 
-                c.repeat_while(again)
-                root = spread * x.get() + 1.0
-                v = root * root * root
-                u = 1.0 - s.single()
-                square = x.get() * x.get()
-                accepted.set(scale.get() * offset * v)
-                quick = u.lt(1.0 - square * _single(0.0331) * square)
-                exact = m.log(u).lt(square * 0.5 + offset * (1.0 - v + m.log(v)))
-                return (quick | exact) ^ 1
-
-            c.repeat_while(attempt)
-            sample.set(accepted.get())
-
-        c.when(alpha.lt(1.0) & alpha.ne(0.0), boost)
-        c.when(alpha.eq(0.0) ^ 1, search)
+                c.repeat_while(attempt)
+                sample.set(accepted.get())
+            with c.else_():
+                sample.set(float("nan"))
         rounded = s.cast(_DOUBLE, d, sample.get())
         least = _LEAST[d.name]
         s.store(d, i, rounded.lt(least).select(rounded.like(least), rounded))
-
-    c.for_(0, s.count, one)
     return s.finish(key)
 
 
@@ -146,28 +136,25 @@ def emit_poisson(key: str, d: dtype) -> str:
 
         c.repeat_while(attempt)
 
-    def small(rate: Lanes) -> None:
-        limit = m.exp(-rate)
-        count.set(-1.0)
-        product.set(1.0)
-
-        def attempt() -> Lanes:
-            product.set(product.get() * s.single())
-            count.add(1.0)
-            return product.get().gt(limit)
-
-        c.repeat_while(attempt)
-
-    def one(i: Lanes) -> None:
+    with c.for_(0, s.count) as i:
         rate = s.cast(d, _DOUBLE, _parameter(s, "rate", d, i))
         c.return_if(rate.ge(0.0) ^ 1, 1)
         count.set(rate)
         drawn = rate.gt(0.0) & rate.lt(float("inf"))
-        c.when(drawn & rate.ge(10.0), lambda: large(rate))
-        c.when(drawn & rate.lt(10.0), lambda: small(rate))
-        s.store(d, i, s.cast(_DOUBLE, d, count.get()))
+        with c.if_(drawn & rate.ge(10.0)):
+            large(rate)
+        with c.if_(drawn & rate.lt(10.0)):
+            limit = m.exp(-rate)
+            count.set(-1.0)
+            product.set(1.0)
 
-    c.for_(0, s.count, one)
+            def attempt() -> Lanes:
+                product.set(product.get() * s.single())
+                count.add(1.0)
+                return product.get().gt(limit)
+
+            c.repeat_while(attempt)
+        s.store(d, i, s.cast(_DOUBLE, d, count.get()))
     return s.finish(key)
 
 
@@ -227,7 +214,7 @@ def emit_binomial(key: str, d: dtype) -> str:
 
         c.repeat_while(attempt)
 
-    def one(i: Lanes) -> None:
+    with c.for_(0, s.count) as i:
         n, p = _parameter(s, "trials", d, i), _parameter(s, "chance", d, i)
         found.set(float("nan"))
         seldom = p.le(0.5)
@@ -236,7 +223,8 @@ def emit_binomial(key: str, d: dtype) -> str:
         often = (n * rarer).ge(10.0)
 
         def choose(condition: Lanes, draw: Callable[[Lanes, Lanes], None]) -> None:
-            c.when(drawn & condition, lambda: draw(n, rarer))
+            with c.if_(drawn & condition):
+                draw(n, rarer)
 
         choose(often, transformed)
         choose(often ^ 1, waiting)
@@ -245,6 +233,4 @@ def emit_binomial(key: str, d: dtype) -> str:
         value = (n.gt(0.0) & p.ge(1.0)).select(_double(n), value)
         value = (n.le(0.0) | p.le(0.0)).select(0.0, value)
         s.store(d, i, s.cast(_DOUBLE, d, value))
-
-    c.for_(0, s.count, one)
     return s.finish(key)

@@ -161,7 +161,10 @@ def write_sorted(
             plain()
         else:
             any_merged = Lanes(c.b, "i1", 1, merged.any())
-            c.when(any_merged, lambda: c.for_(i, c.min(i + lanes, count), exact), plain)
+            with c.if_(any_merged), c.for_(i, c.min(i + lanes, count)) as j:
+                exact(j)
+            with c.else_():
+                plain()
 
     c.blocks(0, count, lanes, some)
 
@@ -172,14 +175,13 @@ def sort_function(r: Records, target: Target) -> tuple[str, set[str]]:
     c = Code([], target)
     a, spare = Array(c, "%a", r.element), Array(c, "%b", r.element)
     count = c.named("i64", "%count")
-
-    def small() -> None:
+    with c.if_(count.le(SMALL)):
         if r.element == "i64":
             _comparison_counting(c, a, spare, count, target.vector_bits // 64)
         else:
             _insertion(c, a, count)
-
-    c.when(count.le(SMALL), small, lambda: _radix(c, r, a, spare, count))
+    with c.else_():
+        _radix(c, r, a, spare, count)
     name = f"@sort_records_{r.element}"
     header = f"define internal void {name}(ptr noalias %a, ptr noalias %b, i64 %count) noinline #0"
     return c.b.function(header), c.b.declarations
@@ -193,12 +195,9 @@ def _comparison_counting(c: Code, a: Array, spare: Array, count: Lanes, lanes: i
     def some(i: Lanes, lanes: int, mask: str | None) -> None:
         records = a.load(i, lanes, mask)
         places = c.cell("i64", 0, lanes)
-
-        def count_smaller(j: Lanes) -> None:
+        with c.for_(0, count) as j:
             smaller = c.splat(a[j], lanes).compare("ult", records)
             places.add(smaller.to("i64", "zext"))
-
-        c.for_(0, count, count_smaller)
         convert.scatter(c.b, int64, records.name, spare.pointer, places.get().name, lanes, mask)
 
     c.blocks(0, count, lanes, some)
@@ -207,8 +206,7 @@ def _comparison_counting(c: Code, a: Array, spare: Array, count: Lanes, lanes: i
 
 def _insertion(c: Code, a: Array, count: Lanes) -> None:
     place = c.cell("i64")
-
-    def insert(i: Lanes) -> None:
+    with c.for_(1, count) as i:
         record = a[i]
         place.set(i)
 
@@ -218,15 +216,11 @@ def _insertion(c: Code, a: Array, count: Lanes) -> None:
             before = a[c.max(at - 1, 0)]
             return at.gt(0) & before.compare("ugt", record)
 
-        def shift() -> None:
+        with c.while_(larger):
             at = place.get()
             a.store(at, a[at - 1])
             place.set(at - 1)
-
-        c.while_(larger, shift)
         a.store(place.get(), record)
-
-    c.for_(1, count, insert)
 
 
 def _radix(c: Code, r: Records, a: Array, spare: Array, count: Lanes) -> None:
@@ -237,38 +231,32 @@ def _radix(c: Code, r: Records, a: Array, spare: Array, count: Lanes) -> None:
     def digit(record: Lanes, number: int) -> Lanes:
         return record.logical_right(r.shift + 8 * number).to("i64", "trunc") & 255
 
-    def tally(i: Lanes) -> None:
+    with c.for_(0, count) as i:
         record = a[i]
         for p in range(passes):
             at = digit(record, p) + 256 * p
             counts.store(at, counts[at] + 1)
-
-    c.for_(0, count, tally)
     from_, to = c.pointer_cell(a), c.pointer_cell(spare)
     for p in range(passes):
 
         def one_pass(p: int = p) -> None:
             source, target = from_.get(r.element), to.get(r.element)
             running = c.cell("i64", 0)
-
-            def start(bucket: Lanes) -> None:
+            with c.for_(0, 256) as bucket:
                 size = counts[bucket + 256 * p]
                 counts.store(bucket + 256 * p, running.get())
                 running.add(size)
-
-            c.for_(0, 256, start)
-
-            def move(i: Lanes) -> None:
+            with c.for_(0, count) as i:
                 record = source[i]
                 bucket = digit(record, p) + 256 * p
                 at = counts[bucket]
                 target.store(at, record)
                 counts.store(bucket, at + 1)
-
-            c.for_(0, count, move)
             from_.set(target)
             to.set(source)
 
-        c.when(counts[digit(a[0], p) + 256 * p].ne(count), one_pass)
+        with c.if_(counts[digit(a[0], p) + 256 * p].ne(count)):
+            one_pass()
     last = from_.get(r.element)
-    c.when(last.same(a) ^ 1, lambda: c.copy_bytes(a, last, count * r.bytes))
+    with c.if_(last.same(a) ^ 1):
+        c.copy_bytes(a, last, count * r.bytes)

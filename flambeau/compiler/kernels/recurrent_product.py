@@ -71,46 +71,35 @@ def copy_to_panels(graph: Graph, node_index: int, w: int, facts: Facts, columns:
 def _panels(element: str, panel: int, turned: bool, c: Code) -> None:
     w, to = c.array("w", element), c.array("to", element)
     columns, depth = c.word("columns"), c.word("depth")
-
-    def one(p: Lanes) -> None:
+    with c.for_(c.named("i64", "%begin"), c.named("i64", "%end")) as p:
         first = p * panel
         inside = c.min(columns - first, panel)
         target = to.at(p * depth * panel)
-
-        def column(j: Lanes) -> None:
-            source = w.at((first + j) * depth if turned else first + j)
-            c.for_(0, depth, lambda k: target.store(k * panel + j, source[k if turned else k * columns]))
-
-        def row(k: Lanes) -> None:
-            source = w.at(k * columns + first)
-            c.for_(0, inside, lambda j: target.store(k * panel + j, source[j]))
-
         if turned:
-            c.for_(0, inside, column)
+            with c.for_(0, inside) as j:
+                source = w.at((first + j) * depth if turned else first + j)
+                with c.for_(0, depth) as i:
+                    target.store(i * panel + j, source[i if turned else i * columns])
         else:
-            c.for_(0, depth, row)
-        c.for_(0, depth, lambda k: c.for_(inside, panel, lambda j: target.store(k * panel + j, 0.0)))
-
-    c.for_(c.named("i64", "%begin"), c.named("i64", "%end"), one)
+            with c.for_(0, depth) as k:
+                source = w.at(k * columns + first)
+                with c.for_(0, inside) as i:
+                    target.store(k * panel + i, source[i])
+        with c.for_(0, depth) as k, c.for_(inside, panel) as j:
+            target.store(k * panel + j, 0.0)
 
 
 def product(c: Code, f: Facts, sources: list[Array], panels: Array, depth: Lanes, columns: Lanes, pitch: Lanes, to: Array) -> None:
     """to[r] = sources[r] times the weights, by panels; each sum adds its products in order, rounding each once (fma)."""
-
-    def one(first: Lanes) -> None:
+    with c.for_(0, columns, f.panel) as first:
         panel = panels.at(first * depth)
         sums = [[c.cell(f.element, 0.0, f.lanes) for _ in range(f.vectors)] for _ in sources]
-
-        def add(k: Lanes) -> None:
+        with c.for_(0, depth) as k:
             weights = [panel.load(k * f.panel + v * f.lanes, f.lanes) for v in range(f.vectors)]
             for source, row in zip(sources, sums, strict=True):
                 state = c.splat(source[k], f.lanes)
                 for weight, cell in zip(weights, row, strict=True):
                     cell.set(state.fma(weight, cell.get()))
-
-        c.for_(0, depth, add)
         for r, row in enumerate(sums):
             for v, cell in enumerate(row):
                 to.store(pitch * r + first + v * f.lanes, cell.get())
-
-    c.for_(0, columns, one, f.panel)

@@ -32,26 +32,21 @@ class _Walk:
         c = self.c
         end = c.named("i64", "%end")
         falling = self.f.reverse != backwards  # the last step comes first
-
-        def block(first: Lanes) -> None:
+        with c.for_(c.named("i64", "%begin"), end, ROWS) as first:
             count = c.min(end - first, ROWS)
             begin(first, count)
             start = c.cell("i64", self.rows if falling else 0)
-
-            def each(i: Lanes) -> None:
+            with c.for_(0, self.steps) as i:
                 t = self.steps - 1 - i if falling else i
                 size = self.size(t)
                 if falling:
                     start.set(start.get() - size)
                 here = start.get()
                 active = c.min(count, size - first)
-                c.when(active.gt(0), lambda: step(t, first, active, here + first))
+                with c.if_(active.gt(0)):
+                    step(t, first, active, here + first)
                 if not falling:
                     start.set(here + size)
-
-            c.for_(0, self.steps, each)
-
-        c.for_(c.named("i64", "%begin"), end, block, ROWS)
 
     def multiply(self, source: Array, pitch: Lanes, active: Lanes, depth: Lanes, columns: Lanes) -> None:
         """The product of the first `active` rows of `source` with the weights, to the scratch memory. Rows that are missing are the last one again."""
@@ -61,12 +56,16 @@ class _Walk:
             sources = [source.at(c.min(active - 1, r) * pitch) for r in range(count)]
             product(c, self.f, sources, self.arrays["panels"], depth, columns, self.pitch, self.scratch)
 
-        c.when(active.eq(1), lambda: some(1), lambda: some(ROWS))
+        with c.if_(active.eq(1)):
+            some(1)
+        with c.else_():
+            some(ROWS)
 
     def each(self, active: Lanes, body: Callable[[Lanes, Lanes, int, str | None], None]) -> None:
         """`body(row of the block, first unit, lanes, mask)` for the units of the first `active` rows."""
         c = self.c
-        c.for_(0, active, lambda r: c.blocks(0, self.hidden, self.f.lanes, lambda j, lanes, mask: body(r, j, lanes, mask)))
+        with c.for_(0, active) as r:
+            c.blocks(0, self.hidden, self.f.lanes, lambda j, lanes, mask: body(r, j, lanes, mask))
 
     def copy(self, to: Array, source: Array, first: Lanes, count: Lanes) -> None:
         """Rows of states."""

@@ -68,8 +68,7 @@ def _take(nbytes: int, way: str, groups: tuple[Group, Group, Group], bits: int, 
     element = OF_BYTES[nbytes]
     x, to = c.array("x", element), c.array("to", element)
     index, error = c.array("index", "i64"), c.array("error", "i64")
-
-    def row(unit: Lanes) -> None:
+    with c.for_(c.named("i64", "%begin"), c.named("i64", "%end")) as unit:
         point, from_outer = unit, c.i64(0)
         if outer.sizes:
             o = c.divide(unit, c.word("points"))
@@ -83,9 +82,8 @@ def _take(nbytes: int, way: str, groups: tuple[Group, Group, Group], bits: int, 
         elif way == "run":
             copy_run(c, target, source, c.word("inner"), bits)
         else:
-            c.for_(0, c.word("inner"), lambda i: target.store(i, source[inner.offsets(c, i)[0]]))
-
-    c.for_(c.named("i64", "%begin"), c.named("i64", "%end"), row)
+            with c.for_(0, c.word("inner")) as i:
+                target.store(i, source[inner.offsets(c, i)[0]])
 
 
 def copy_run(c: Code, to: Array, source: Array, count: Lanes, bits: int) -> None:
@@ -94,13 +92,13 @@ def copy_run(c: Code, to: Array, source: Array, count: Lanes, bits: int) -> None
     vector_bytes = bits // 8
     nbytes = count * ELEMENT_BYTES[to.element]
     source, to = source.at(0, "i8"), to.at(0, "i8")
-
-    def vectors() -> None:
+    with c.if_(nbytes.lt(vector_bytes)):
+        c.copy_bytes(to, source, nbytes)
+    with c.else_():
         last = nbytes - vector_bytes
-        c.for_(0, last, lambda i: to.store(i, source.load(i, vector_bytes)), vector_bytes)
+        with c.for_(0, last, vector_bytes) as i:
+            to.store(i, source.load(i, vector_bytes))
         to.store(last, source.load(last, vector_bytes))
-
-    c.when(nbytes.lt(vector_bytes), lambda: c.copy_bytes(to, source, nbytes), vectors)
 
 
 def make_put_rows(graph: Graph, node_index: int) -> list[Kernel]:
@@ -169,8 +167,7 @@ def _put(element: Element, mode: str, columns: bool, way: str, groups: tuple[Gro
         from_outer = outer.offsets(c, o)[0]
         low = first * c.word("block") if columns else c.i64(0)
         high = c.min(last * c.word("block"), width) if columns else width
-
-        def point(j: Lanes) -> None:
+        with c.for_(0, c.word("points")) as j:
             at_index, at_source = points.offsets(c, j)
             at = checked_index(c, index[at_index], size, error)
             target = element.at(c, to, (o * size + at) * width)
@@ -183,18 +180,24 @@ def _put(element: Element, mode: str, columns: bool, way: str, groups: tuple[Gro
                     c.blocks(low, high, element.width(bits), lambda i, lanes, mask: element.combine(
                         c, mode, element.at(c, target, i), element.at(c, row, i), lanes, mask))  # fmt: skip
                 else:
-                    c.for_(low, high, lambda i: element.combine(
-                        c, mode, element.at(c, target, i), element.at(c, row, inner.offsets(c, i)[0]), 1, None,
-                    ))  # fmt: skip
+                    with c.for_(low, high) as i:
+                        element.combine(
+                            c,
+                            mode,
+                            element.at(c, target, i),
+                            element.at(c, row, inner.offsets(c, i)[0]),
+                            1,
+                            None,
+                        )
 
             if columns:
                 combine()
             else:
-                c.when((at - first).compare("ult", last - first), combine)
-
-        c.for_(0, c.word("points"), point)
+                with c.if_((at - first).compare("ult", last - first)):
+                    combine()
 
     if outer.sizes:
-        c.for_(c.divide(begin, blocks), c.divide(end - 1, blocks) + 1, part)
+        with c.for_(c.divide(begin, blocks), c.divide(end - 1, blocks) + 1) as o:
+            part(o)
     else:
         part(c.i64(0))

@@ -79,15 +79,13 @@ def _sample(r: Records, unit: bool, bits: int, c: Code) -> None:
     x, count = c.array("x", r.memory), c.word("count")
     size = BUCKETS * OVERSAMPLING
     sample, splitters = c.array("sample", "i64"), c.array("splitters", "i64")
-
-    def take(i: Lanes) -> None:
+    with c.for_(0, size) as i:
         # Multiplying by an odd constant before the reduction spreads the places; count is far below 2^32.
         place = c.modulo(i * 2654435761 & 0xFFFFFFFF, count)
         sample.store(i, r.record(load_keys(c, r, x, step, place, 1, None), place))
-
-    c.for_(0, size, take)
     call_sort(c, sample, sample.at(size), c.i64(size))
-    c.for_(1, BUCKETS, lambda i: splitters.store(i - 1, sample[i * OVERSAMPLING]))
+    with c.for_(1, BUCKETS) as i:
+        splitters.store(i - 1, sample[i * OVERSAMPLING])
 
 
 def _classify(r: Records, unit: bool, bits: int, c: Code) -> None:
@@ -95,8 +93,7 @@ def _classify(r: Records, unit: bool, bits: int, c: Code) -> None:
     x, count = c.array("x", r.memory), c.word("count")
     splitters, counts = c.array("splitters", "i64"), c.array("counts", "i64")
     records, bucket = c.array("records", "i64"), c.array("bucket", "i8")
-
-    def block(u: Lanes) -> None:
+    with c.for_(c.named("i64", "%begin"), c.named("i64", "%end")) as u:
         first = u * BLOCK
         last = c.min(first + BLOCK, count)
         mine = counts.at(u * BUCKETS)
@@ -115,45 +112,32 @@ def _classify(r: Records, unit: bool, bits: int, c: Code) -> None:
             bucket.store(i, place.to("i8", "trunc"), mask)
 
         c.blocks(first, last, bits // 64, some)
-
-        def tally(i: Lanes) -> None:
+        with c.for_(first, last) as i:
             at = bucket[i].to("i64", "zext")
             mine.store(at, mine[at] + 1)
-
-        c.for_(first, last, tally)
-
-    c.for_(c.named("i64", "%begin"), c.named("i64", "%end"), block)
 
 
 def _deal(r: Records, unit: bool, bits: int, c: Code) -> None:
     count, blocks, counts = c.word("count"), c.word("blocks"), c.array("counts", "i64")
     records, dealt, bucket = c.array("records", "i64"), c.array("dealt", "i64"), c.array("bucket", "i8")
     starts = c.local_array("i64", BUCKETS)
-
-    def block(u: Lanes) -> None:
+    with c.for_(c.named("i64", "%begin"), c.named("i64", "%end")) as u:
         total = c.cell("i64", 0)
-
-        def start(b: Lanes) -> None:
+        with c.for_(0, BUCKETS) as b:
             starts.store(b, total.get() + _column(c, counts, b, c.i64(0), u))
             total.add(_column(c, counts, b, c.i64(0), blocks))
-
-        c.for_(0, BUCKETS, start)
-
-        def move(i: Lanes) -> None:
+        with c.for_(u * BLOCK, c.min(u * BLOCK + BLOCK, count)) as i:
             at = bucket[i].to("i64", "zext")
             place = starts[at]
             dealt.store(place, records[i])
             starts.store(at, place + 1)
 
-        c.for_(u * BLOCK, c.min(u * BLOCK + BLOCK, count), move)
-
-    c.for_(c.named("i64", "%begin"), c.named("i64", "%end"), block)
-
 
 def _column(c: Code, counts: Array, bucket: Lanes, low: Lanes, high: Lanes) -> Lanes:
     """How many records of a bucket the blocks low ... high - 1 have."""
     total = c.cell("i64", 0)
-    c.for_(low, high, lambda k: total.add(counts[k * BUCKETS + bucket]))
+    with c.for_(low, high) as k:
+        total.add(counts[k * BUCKETS + bucket])
     return total.get()
 
 
@@ -165,13 +149,11 @@ def _finish(r: Records, unit: bool, bits: int, c: Code) -> None:
     records, dealt = c.array("records", "i64"), c.array("dealt", "i64")
     first = c.cell("i64", 0)
     begin = c.named("i64", "%begin")
-    c.for_(0, begin, lambda b: first.add(_column(c, counts, b, c.i64(0), blocks)))
-
-    def bucket(b: Lanes) -> None:
+    with c.for_(0, begin) as i:
+        first.add(_column(c, counts, i, c.i64(0), blocks))
+    with c.for_(begin, c.named("i64", "%end")) as b:
         start, size = first.get(), _column(c, counts, b, c.i64(0), blocks)
         mine = dealt.at(start)
         call_sort(c, mine, records.at(start), size)
         write_sorted(c, r, mine, x, step, values.at(start), numbers.at(start), None, size, bits)
         first.set(start + size)
-
-    c.for_(begin, c.named("i64", "%end"), bucket)

@@ -91,8 +91,7 @@ def _scan(facts: _Facts, has_indices: bool, c: Code) -> None:
     x, to = c.array("x", "i8"), c.array("to", "i8")
     indices = c.array("indices", "i64") if has_indices else None
     count, width = c.word("count"), c.word("inner")
-
-    def unit(u: Lanes) -> None:
+    with c.for_(c.named("i64", "%begin"), c.named("i64", "%end")) as u:
         o, block = u, c.i64(0)
         if inner.sizes:
             o = c.divide(u, c.word("blocks"))
@@ -108,17 +107,16 @@ def _scan(facts: _Facts, has_indices: bool, c: Code) -> None:
             if facts.op != "cumprod" and not inner.sizes and facts.unit and not d.is_complex:
                 along(c, facts, at, target, places)
             else:
-                c.for_(0, count, scan.step)
+                with c.for_(0, count) as i:
+                    scan.step(i)
 
         if not inner.sizes:
             columns(c.i64(0), 1, None)
-            return
-        low = block * BLOCK
-        high = c.min(low + BLOCK, width)
-        lanes = facts.bits // 8 // max(facts.running.itemsize, 4) if inner.unit(0) else 1
-        c.blocks(low, high, lanes, columns)
-
-    c.for_(c.named("i64", "%begin"), c.named("i64", "%end"), unit)
+        else:
+            low = block * BLOCK
+            high = c.min(low + BLOCK, width)
+            lanes = facts.bits // 8 // max(facts.running.itemsize, 4) if inner.unit(0) else 1
+            c.blocks(low, high, lanes, columns)
 
 
 class _Scan:

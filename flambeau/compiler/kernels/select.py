@@ -66,8 +66,7 @@ def emit_nonzero(key: str, d: dtype, ndim: int) -> str:
     c = s.c
     x, to, found = c.array("x", "i8"), c.array("to", "i64"), c.cell("i64")
     size = c.word(f"size{ndim - 1}")
-
-    def row(r: Lanes) -> None:
+    with c.for_(0, c.divide(s.count, size)) as r:
         outer: list[Lanes] = []
         left = r
         for dim in reversed(range(ndim - 1)):
@@ -76,17 +75,13 @@ def emit_nonzero(key: str, d: dtype, ndim: int) -> str:
             left = quotient
 
         def some(i: Lanes, lanes: int, mask: str | None) -> None:
-            def one(lane: Lanes) -> None:
+            with c.each_set(s.truth(x, d, r * size + i, lanes, mask)) as lane:
                 at = found.get()
                 for dim, coordinate in enumerate([*outer, i + lane]):
                     to.store(at + c.word("total") * dim, coordinate)
                 found.set(at + 1)
 
-            c.each_set(s.truth(x, d, r * size + i, lanes, mask), one)
-
         c.blocks(0, size, TEST_LANES, some)
-
-    c.for_(0, c.divide(s.count, size), row)
     return s.finish(key, found.get())
 
 
@@ -98,12 +93,10 @@ def emit_masked(key: str, nbytes: int) -> str:
     mask_array, found = c.array("mask", "i8"), c.cell("i64")
 
     def some(i: Lanes, lanes: int, mask: str | None) -> None:
-        def one(lane: Lanes) -> None:
+        with c.each_set(s.truth(mask_array, BY_NAME["bool"], i, lanes, mask)) as lane:
             at = found.get()
             to.store(at, x[i + lane])
             found.set(at + 1)
-
-        c.each_set(s.truth(mask_array, BY_NAME["bool"], i, lanes, mask), one)
 
     c.blocks(0, s.count, TEST_LANES, some)
     return s.finish(key, found.get())
@@ -117,12 +110,10 @@ def emit_masked_rows(key: str) -> str:
     mask_array, found = c.array("mask", "i8"), c.cell("i64")
 
     def some(i: Lanes, lanes: int, mask: str | None) -> None:
-        def one(lane: Lanes) -> None:
+        with c.each_set(s.truth(mask_array, BY_NAME["bool"], i, lanes, mask)) as lane:
             at = found.get()
             c.copy_bytes(to.at(at * nbytes), x.at((i + lane) * nbytes), nbytes)
             found.set(at + 1)
-
-        c.each_set(s.truth(mask_array, BY_NAME["bool"], i, lanes, mask), one)
 
     c.blocks(0, s.count, TEST_LANES, some)
     return s.finish(key, found.get())
@@ -137,19 +128,13 @@ def emit_order(key: str, d: dtype) -> str:
     x, order, following = c.array("x", r.memory), c.array("order", "i64"), c.array("next", "i64")
     a, b = c.array("a", r.element), c.array("b", r.element)
     natural = order[0].lt(0)
-
-    def record(i: Lanes) -> None:
+    with c.for_(0, s.count) as i:
         row = natural.select(i, order[i])
         a.store(i, r.record(r.key(x[row * c.word("step")]), i))
-
-    c.for_(0, s.count, record)
     call_sort(c, a, b, s.count)
-
-    def put(i: Lanes) -> None:
+    with c.for_(0, s.count) as i:
         number = r.number(a[i])
         following.store(i, natural.select(number, order[number]))
-
-    c.for_(0, s.count, put)
     return s.finish(key)
 
 
@@ -164,8 +149,7 @@ def emit_runs(key: str, d: dtype, ordered: bool) -> str:
     x, order, columns = c.array("x", "i8"), c.array("order", "i64"), c.word("columns")
     first, inverse, counts = (c.array(name, "i64") for name in ("first", "inverse", "counts"))
     runs, start, previous, column = c.cell("i64"), c.cell("i64"), c.cell("i64"), c.cell("i64")
-
-    def row(i: Lanes) -> None:
+    with c.for_(0, s.count) as i:
         now = order[i] if ordered else i
         column.set(i.eq(0).select(-1, c.i64(0)))
 
@@ -179,21 +163,19 @@ def emit_runs(key: str, d: dtype, ordered: bool) -> str:
             assert isinstance(name, str)
             return inside & Lanes(c.b, "i1", 1, name)
 
-        c.while_(same, lambda: column.add(1))
-
-        def begin() -> None:
+        with c.while_(same):
+            column.add(1)
+        with c.if_(column.get().ne(columns)):
             run = runs.get()
-            c.when(run.gt(0), lambda: counts.store(run - 1, i - start.get()))
+            with c.if_(run.gt(0)):
+                counts.store(run - 1, i - start.get())
             first.store(run, now)
             start.set(i)
             runs.set(run + 1)
-
-        c.when(column.get().ne(columns), begin)
         inverse.store(now, runs.get() - 1)
         previous.set(now)
-
-    c.for_(0, s.count, row)
-    c.when(runs.get().gt(0), lambda: counts.store(runs.get() - 1, s.count - start.get()))
+    with c.if_(runs.get().gt(0)):
+        counts.store(runs.get() - 1, s.count - start.get())
     return s.finish(key, runs.get())
 
 
@@ -202,7 +184,8 @@ def emit_take(key: str) -> str:
     s = _Selection(["x", "row_bytes", "rows", "to"])
     c = s.c
     x, rows, to, nbytes = c.array("x", "i8"), c.array("rows", "i64"), c.array("to", "i8"), c.word("row_bytes")
-    c.for_(0, s.count, lambda i: c.copy_bytes(to.at(i * nbytes), x.at(rows[i] * nbytes), nbytes))
+    with c.for_(0, s.count) as i:
+        c.copy_bytes(to.at(i * nbytes), x.at(rows[i] * nbytes), nbytes)
     return s.finish(key)
 
 
@@ -212,12 +195,9 @@ def emit_extent(key: str) -> str:
     c = s.c
     x, to = c.array("x", "i64"), c.array("to", "i64")
     low, high = c.cell("i64", (1 << 63) - 1), c.cell("i64", -(1 << 63))
-
-    def one(i: Lanes) -> None:
+    with c.for_(0, s.count) as i:
         low.set(c.min(low.get(), x[i]))
         high.set(c.max(high.get(), x[i]))
-
-    c.for_(0, s.count, one)
     to.store(0, low.get())
     to.store(1, high.get())
     return s.finish(key)
@@ -230,12 +210,9 @@ def emit_bincount(key: str, weight: dtype | None) -> str:
     x = c.array("x", "i64")
     element = "i64" if weight is None else convert.register_element(weight)
     weights, to = c.array("weights", element), c.array("to", element)
-
-    def one(i: Lanes) -> None:
+    with c.for_(0, s.count) as i:
         at = x[i]
         to.store(at, to[at] + (c.i64(1) if weight is None else weights[i]))
-
-    c.for_(0, s.count, one)
     return s.finish(key)
 
 
@@ -249,18 +226,12 @@ def emit_histogram(key: str, d: dtype) -> str:
     low, high = (c.word(name).as_float().to(element, "fptrunc") for name in ("low", "high"))
     bins = c.word("bins")
     width = high - low
-
-    def one(i: Lanes) -> None:
+    with c.for_(0, s.count) as i:
         value = x[i]
-
-        def count() -> None:
+        with c.if_(value.ge(low) & value.le(high)):
             place = ((value - low) * bins.to(element, "sitofp") / width).to("i64", "fptosi")
             at = c.min(place, bins - 1)
             to.store(at, to[at] + 1.0)
-
-        c.when(value.ge(low) & value.le(high), count)
-
-    c.for_(0, s.count, one)
     return s.finish(key)
 
 
@@ -271,16 +242,14 @@ def emit_repeat(key: str) -> str:
     c = s.c
     repeats, to, written = c.array("repeats", "i64"), c.array("to", "i64"), c.cell("i64")
     counting = c.word("to").eq(0)
-
-    def one(i: Lanes) -> None:
+    with c.for_(0, s.count) as i:
         times = repeats[i]
         c.return_if(times.lt(0), -1)
         start = written.get()
         written.set(start + times)
         stop = counting.select(start, start + times)
-        c.for_(start, stop, lambda j: to.store(j, i))
-
-    c.for_(0, s.count, one)
+        with c.for_(start, stop) as j:
+            to.store(j, i)
     return s.finish(key, written.get())
 
 
@@ -290,19 +259,13 @@ def emit_recurrence(key: str, d: dtype, first: tuple[int, int], step: Callable[[
     s = _Selection(["x", "n", "to"])
     c, element = s.c, "float" if d.itemsize == 4 else "double"
     x, n, to = c.array("x", element), c.array("n", "i64"), c.array("to", element)
-
-    def one(i: Lanes) -> None:
+    with c.for_(0, s.count) as i:
         at, top = x.load(i), n.load(i)
         before, p, k = c.cell(element, 1.0), c.cell(element, at * float(first[0]) + float(first[1])), c.cell("i64", 1)
-
-        def next_one() -> None:
+        with c.while_(lambda: k.get().lt(top) & ~p.get().isnan()):
             now = p.get()
             p.set(step(at, k.get().to(element, "sitofp"), now, before.get()))
             before.set(now)
             k.add(1)
-
-        c.while_(lambda: k.get().lt(top) & ~p.get().isnan(), next_one)
         to.store(i, top.lt(1).select(top.lt(0).select(c.value(element, 0.0), 1.0), p.get()))
-
-    c.for_(0, s.count, one)
     return s.finish(key)

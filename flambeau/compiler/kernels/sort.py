@@ -83,8 +83,7 @@ def _sort(r: Records, rows: Group, unit: bool, dense: bool, bits: int, c: Code) 
     spare = a.at(count)
     step = None if unit else c.word("step")
     out_step = None if dense else inner
-
-    def row(u: Lanes) -> None:
+    with c.for_(c.named("i64", "%begin"), c.named("i64", "%end")) as u:
         source = x.at(rows.offsets(c, u)[0])
         start = row_start(c, u, keep, inner, dense)
         to, places = values.at(start), numbers.at(start)
@@ -98,9 +97,8 @@ def _sort(r: Records, rows: Group, unit: bool, dense: bool, bits: int, c: Code) 
             whole()
         else:
             done = narrowed.sort(source, step, a, spare, count, to, places, out_step, keep)
-            c.when(done ^ 1, whole)
-
-    c.for_(c.named("i64", "%begin"), c.named("i64", "%end"), row)
+            with c.if_(done ^ 1):
+                whole()
 
 
 def row_start(c: Code, row: Lanes, count: Lanes, inner: Lanes, dense: bool) -> Lanes:

@@ -74,7 +74,7 @@ def _topk(r: Records, rows: Group, unit: bool, dense: bool, bits: int, c: Code) 
         filled.set(c.min(filled.get(), keep))
         limit.set(r.key_of(buffer[keep - 1]))
 
-    def row(u: Lanes) -> None:
+    with c.for_(c.named("i64", "%begin"), c.named("i64", "%end")) as u:
         source = x.at(rows.offsets(c, u)[0])
         make_records(c, r, source, step, c.i64(0), room, buffer, bits)
         filled.set(room)
@@ -84,25 +84,22 @@ def _topk(r: Records, rows: Group, unit: bool, dense: bool, bits: int, c: Code) 
             at = filled.get()
             buffer.store(at, r.record(key, i))
             filled.set(at + 1)
-            c.when((at + 1).eq(room), cut)
+            with c.if_((at + 1).eq(room)):
+                cut()
 
         def some(i: Lanes, lanes: int, mask: str | None) -> None:
             keys = load_keys(c, r, source, step, i, lanes, mask)
             passing = keys.compare("ult", c.splat(limit.get(), lanes))
             if mask is not None:
                 passing = passing & Lanes(c.b, "i1", lanes, mask)
-
-            def one(lane: Lanes) -> None:
+            with c.if_(Lanes(c.b, "i1", 1, passing.any())), c.each_set(passing) as lane:
                 key = c.extract(keys, lane)
                 # The limit may have come down since the vector comparison.
-                c.when(key.compare("ult", limit.get()), lambda: admit(i + lane, key))
-
-            c.when(Lanes(c.b, "i1", 1, passing.any()), lambda: c.each_set(passing, one))
+                with c.if_(key.compare("ult", limit.get())):
+                    admit(i + lane, key)
 
         c.blocks(room, count, lanes, some)
         cut()
         start = row_start(c, u, keep, inner, dense)
         out_step = None if dense else inner
         write_sorted(c, r, buffer, source, step, values.at(start), numbers.at(start), out_step, keep, bits)
-
-    c.for_(c.named("i64", "%begin"), c.named("i64", "%end"), row)

@@ -56,7 +56,8 @@ def _multiply(element: str, b: Builder, w: dict[str, str]) -> None:
     start = "0"
     for rows in (4, 1):  # of x; those that are left over one by one
         end = b.mul(b.sdiv(w["m"], rows), rows)
-        b.loop(start, end, rows, partial(_rows, b, element, w, rows))
+        with b.for_(start, end, rows) as i:
+            _rows(b, element, w, rows, i)
         start = end
 
 
@@ -67,7 +68,8 @@ def _rows(b: Builder, element: str, w: dict[str, str], rows: int, row: str) -> N
             begin, end = "%begin", b.add("%begin", b.mul(b.sdiv(b.sub("%end", "%begin"), count), count))
         else:
             begin, end = end, b.add(end, b.mul(b.sdiv(b.sub("%end", end), count), count))
-        b.loop(begin, end, count, partial(_products, b, element, w, rows, count, row))
+        with b.for_(begin, end, count) as i:
+            _products(b, element, w, rows, count, row, i)
 
 
 def _products(b: Builder, element: str, w: dict[str, str], rows: int, count: int, row: str, n: str) -> None:

@@ -6,7 +6,7 @@ worker's scratch memory. Values that a loop carries are variables, blocks in pla
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from flambeau.compiler.emit.code import Array, Cell, Code
@@ -75,14 +75,11 @@ class _Lowering:
             self.forms[id(p)] = self._argument(c.word(f"p{i}"), p.type)
         base = c.array("scratch", "i8")
         self.scratch = base.at(c.named("i64", "%worker") * c.word("scratch bytes"))
-
-        def one(unit: Lanes) -> None:
+        with c.for_(c.named("i64", "%begin"), c.named("i64", "%end")) as unit:
             x, y = c.word("grid x"), c.word("grid y")
             rest = c.divide(unit, x)
             self.place = [c.modulo(unit, x), c.modulo(rest, y), c.divide(rest, y)]
             self.region(self.program.body)
-
-        c.for_(c.named("i64", "%begin"), c.named("i64", "%end"), one)
         return Lowered(c.kernel(symbol), self.used, tuple(self.messages))
 
     def _argument(self, word: Lanes, t: Type) -> Lanes:
@@ -438,16 +435,14 @@ class _Lowering:
             self._round(carried, region, params)
 
         if by.name.isdigit() and by.name != "0":
-            c.for_(first, end, each, by)
+            with c.for_(first, end, by) as j:
+                each(j)
         else:
             at = c.cell("i64", first)
-
-            def once() -> None:
+            with c.while_(lambda: by.gt(0).select(at.get().lt(end), by.lt(0) & at.get().gt(end))):
                 i = at.get()
                 each(i)
                 at.set(i + by)
-
-            c.while_(lambda: by.gt(0).select(at.get().lt(end), by.lt(0) & at.get().gt(end)), once)
         self._results(op, carried)
 
     def _index(self, v: Value) -> Lanes:
@@ -473,7 +468,8 @@ class _Lowering:
             self.r.memos.pop()
             return found
 
-        self.c.while_(holds, lambda: self._round(carried, body, body.params))
+        with self.c.while_(holds):
+            self._round(carried, body, body.params)
         self._results(op, carried)
 
     def _if(self, op: Op) -> None:
@@ -481,8 +477,8 @@ class _Lowering:
         for v in op.results:
             places.append(self.buffer(v.type) if v.shape else self.c.cell(element_of(v.type.element), 0))
 
-        def branch(region: Region) -> Callable[[], None]:
-            def emit() -> None:
+        for region, arm in zip(op.regions, (self.c.if_(self.r.scalar(op.operands[0])), self.c.else_()), strict=True):
+            with arm:
                 self.r.memos.append({})
                 self.region(region)
                 for v, place in zip(region.results, places, strict=True):
@@ -491,10 +487,6 @@ class _Lowering:
                     else:
                         self.stored(v, place)
                 self.r.memos.pop()
-
-            return emit
-
-        self.c.when(self.r.scalar(op.operands[0]), branch(op.regions[0]), branch(op.regions[1]))
         for v, place in zip(op.results, places, strict=True):
             self.forms[id(v)] = place.get() if isinstance(place, Cell) else place
 

@@ -17,7 +17,6 @@ import numpy
 from flambeau.compiler.emit import convert, scalar
 from flambeau.compiler.emit.builder import MEMORY_TYPE
 from flambeau.compiler.emit.code import Code
-from flambeau.compiler.emit.lanes import Lanes
 from flambeau.compiler.tile.infer import COMPARISONS
 from flambeau.compiler.tile.ir import Element, Pointer
 from flambeau.dtypes import BY_NAME, bool_, dtype, float32
@@ -97,13 +96,10 @@ def _emit(key: str, op: str, d: dtype, to: dtype, count: int) -> str:
     names = [f"x{i}" for i in range(count)]
     c = Code([*names, "to"], Target.host())
     held, target = register_dtype(d), register_dtype(to)
-
-    def one(i: Lanes) -> None:
+    with c.for_(c.named("i64", "%begin"), c.named("i64", "%end")) as i:
         values = [convert.load(c.b, held, c.array(name, MEMORY_TYPE[held.name]).address(i), 1) for name in names]
         result = scalar.apply(c.b, op, d, values, 1, {"dtype": to})
         convert.store(c.b, target, result, c.array("to", MEMORY_TYPE[target.name]).address(i), 1)
-
-    c.for_(c.named("i64", "%begin"), c.named("i64", "%end"), one)
     return c.kernel(symbol(key))
 
 

@@ -18,16 +18,13 @@ def multiply(c: Code, target: Target, a: Buffer, b: Buffer, acc: Buffer, m: int,
     width = min(lanes, n)
     columns = min(4 if target.registers >= 32 else 2, n // width)
     rows = min(m, (16 if target.registers >= 32 else 8) // columns)
-
-    def block(i: Lanes, j: Lanes) -> None:
+    with c.for_(0, n, columns * width) as j, c.for_(0, m, rows) as i:
         place = [acc.array.at((i + r) * acc.strides[0] + j) for r in range(rows)]
         start = [place[r].load(s * width, width) for r in range(rows) for s in range(columns)]
         total = _columns(c, start, a, b, i, j, rows, columns, width, k)
         for r in range(rows):
             for s in range(columns):
                 place[r].store(s * width, total[r * columns + s])
-
-    c.for_(0, n, lambda j: c.for_(0, m, lambda i: block(i, j), rows), columns * width)
 
 
 def _columns(

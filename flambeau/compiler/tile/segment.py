@@ -86,13 +86,10 @@ class Nest:
             self._dim(d + 1, (*at, ZERO))
             return
         self._hoist(at)
-
-        def each(i: Lanes) -> None:
+        with self.c.for_(0, shape[d]) as i:
             self.r.memos.append({})
             self._dim(d + 1, (*at, Coordinate(i)))
             self.r.memos.pop()
-
-        self.c.for_(0, shape[d], each)
 
     def _row(self, at: Coordinates) -> None:
         """All of the last dim."""
@@ -116,7 +113,8 @@ class Nest:
         if n <= self.group:
             group(0)
         else:
-            self.c.for_(0, n, group, self.group)
+            with self.c.for_(0, n, self.group) as j:
+                group(j)
         for op in self.last:
             self._finish(op, at)
 
@@ -202,14 +200,10 @@ class Nest:
         c, width, element = self.c, addresses.width, element_of(e)  # type: ignore[arg-type]
         cell = Cell(c, element, width)
         first, follow = self._follows(addresses, d.itemsize, mask)
-
-        def near() -> None:
+        with c.if_(follow):
             cell.set(Lanes(c.b, element, width, str(convert.load(c.b, d, self._pointer(first), width, mask))))
-
-        def far() -> None:
+        with c.else_():
             cell.set(Lanes(c.b, element, width, str(convert.gather_at(c.b, d, self._pointers(addresses), width, mask))))
-
-        c.when(follow, near, far)
         return cell.get()
 
     def _store(self, op: Op, at: Coordinates) -> None:
@@ -224,7 +218,10 @@ class Nest:
         elif isinstance(where, Lanes):
             first, follow = self._follows(where, d.itemsize, mask)
             near = partial(convert.store, b, d, value.name, self._pointer(first), width, mask)
-            self.c.when(follow, near, lambda: convert.scatter_at(b, d, value.name, self._pointers(where), width, mask))
+            with self.c.if_(follow):
+                near()
+            with self.c.else_():
+                convert.scatter_at(b, d, value.name, self._pointers(where), width, mask)
         else:
             convert.scatter_at(b, d, value.name, self._pointers(r.spread(where, int64, width)), width, mask)
 
@@ -253,7 +250,8 @@ class Nest:
         if mask is None:
             change()
         else:
-            c.when(Lanes(b, "i1", 1, mask), change)
+            with c.if_(Lanes(b, "i1", 1, mask)):
+                change()
         return Uniform(cell.get())
 
     def _compared(self, where: str, given: list[Lanes], d: dtype, name: str) -> Lanes:
@@ -276,8 +274,7 @@ class Nest:
             return number(exchange(bits(given[0]), bits(given[1]))[0])
         now = c.cell(integer, Lanes(b, integer, 1, b.load(integer, where, size)))
         done = c.cell("i1", Lanes(b, "i1", 1, "false"))
-
-        def once() -> None:
+        with c.while_(lambda: done.get() ^ 1):
             old = convert.from_memory(number(now.get()), d)
             new = convert.from_memory(given[0], d)
             if name != "xchg":
@@ -285,8 +282,6 @@ class Nest:
             found, there = exchange(now.get(), bits(convert.to_memory(new, d)))
             done.set(there)
             now.set(there.select(now.get(), found))
-
-        c.while_(lambda: done.get() ^ 1, once)
         return number(now.get())
 
     # -- reductions -------------------------------------------------------------------------------------------------
@@ -327,7 +322,7 @@ def folded(r: Reading, op: Op, values: list[Lanes]) -> list[Lanes]:
     return values
 
 
-def fill(r: Reading, buffer: Buffer, e: object, shape: tuple[int, ...], value: Lanes, width: int) -> None:
+def fill(r: Reading, buffer: Buffer, e: dtype | Pointer, shape: tuple[int, ...], value: Lanes, width: int) -> None:
     """The same number everywhere in a dense buffer."""
     numel = 1
     for n in shape:
@@ -335,4 +330,5 @@ def fill(r: Reading, buffer: Buffer, e: object, shape: tuple[int, ...], value: L
     width = min(width, numel)
     flat = Buffer(buffer.array, (1,))
     vector = value if width == 1 else r.c.splat(value, width)
-    r.c.for_(0, numel, lambda i: r.write(flat, e, (Coordinate(i, width),), vector), width)  # type: ignore[arg-type]
+    with r.c.for_(0, numel, width) as i:
+        r.write(flat, e, (Coordinate(i, width),), vector)

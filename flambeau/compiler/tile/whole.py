@@ -26,7 +26,8 @@ def over(w: Lowering, shape: tuple[int, ...], body: Callable[[Coordinates], None
     elif shape[len(at)] == 1:
         over(w, shape, body, (*at, ZERO))
     else:
-        w.c.for_(0, shape[len(at)], lambda i: over(w, shape, body, (*at, Coordinate(i))))
+        with w.c.for_(0, shape[len(at)]) as i:
+            over(w, shape, body, (*at, Coordinate(i)))
 
 
 def element(w: Lowering, v: Value, buffer: Buffer, at: Coordinates, width: int = 1) -> Lanes:
@@ -58,14 +59,11 @@ def reduce(w: Lowering, op: Op) -> None:
             return [element(w, v, s, place, width) for v, s in zip(op.operands, sources, strict=True)]
 
         cells = [[w.c.cell(x.element, x, x.width) for x in load(u * width)] for u in range(partials // width)]
-
-        def more(j: Lanes) -> None:
-            for u, own in enumerate(cells):
-                for cell, x in zip(own, combined(w.r, op.regions[0], [cell.get() for cell in own], load(j + u * width)), strict=True):
-                    cell.set(x)
-
         if n > partials:
-            w.c.for_(partials, n, more, partials)
+            with w.c.for_(partials, n, partials) as j:
+                for u, own in enumerate(cells):
+                    for cell, x in zip(own, combined(w.r, op.regions[0], [cell.get() for cell in own], load(j + u * width)), strict=True):
+                        cell.set(x)
         values = [[cell.get() for cell in own] for own in cells]
         while len(values) > 1:
             half = len(values) // 2
@@ -99,14 +97,11 @@ def scan(w: Lowering, op: Op) -> None:
         first = load(w.c.i64(0))
         write(w.c.i64(0), first)
         cells = [w.c.cell(x.element, x) for x in first]
-
-        def more(i: Lanes) -> None:
+        with w.c.for_(1, n) as i:
             now = combined(w.r, op.regions[0], [cell.get() for cell in cells], load(i))
             write(i, now)
             for cell, x in zip(cells, now, strict=True):
                 cell.set(x)
-
-        w.c.for_(1, n, more)
 
     over(w, shape[:axis] + shape[axis + 1 :], row)
     for v, to in zip(op.results, results, strict=True):
@@ -143,7 +138,8 @@ def sort(w: Lowering, op: Op) -> None:
                     up = (i & size).eq(0) if size < n else (i & 0).eq(0)
                     exchange(at, i, i + step, up ^ 1 if op.attrs["descending"] else up)
 
-                w.c.for_(0, n // 2, pair)
+                with w.c.for_(0, n // 2) as i:
+                    pair(i)
                 step //= 2
             size *= 2
 
@@ -165,7 +161,8 @@ def histogram(w: Lowering, op: Op) -> None:
         counts = number.compare("ult", bins)
         if mask is not None:
             counts = counts & element(w, op.operands[1], mask, at)
-        c.when(counts, lambda: to.array.store(number, to.array[number] + 1))
+        with c.if_(counts):
+            to.array.store(number, to.array[number] + 1)
 
     over(w, v.shape, count)
     w.forms[id(result)] = to
