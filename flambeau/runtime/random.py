@@ -68,14 +68,14 @@ _ARGUMENT_BYTES: Final = 56
 
 
 def _compile(key: str, emitter: str, facts: dict[str, Any], layout: str) -> Callable[..., int]:
-    """The native function of a key, from `emitter`(key, **facts) of compiler/kernels/random_fills.py, random_normal.py or random_rejection.py."""
+    """The native function of a key, from `emitter`(key, **facts) of compiler/kernels/random_fills.py or random_rejection.py."""
     from flambeau.compiler.kernels import random as kernels
-    from flambeau.compiler.kernels import random_fills, random_normal, random_rejection
+    from flambeau.compiler.kernels import random_fills, random_rejection
     from flambeau.runtime import jit, native_calls, twice
 
     global _draw
     draw_key = "random:draw"
-    emit = next(getattr(m, emitter) for m in (random_fills, random_normal, random_rejection) if hasattr(m, emitter))
+    emit = next(getattr(m, emitter) for m in (random_fills, random_rejection) if hasattr(m, emitter))
     found = jit.functions((
         (draw_key, partial(kernels.emit_draw, draw_key)), (key, partial(emit, key, **facts)), native_calls.module("fill", _BUILTIN, {}),
     ), light=frozenset((draw_key, key)))  # fmt: skip

@@ -144,15 +144,13 @@ def unique_consecutive(address: int, d: dtype, rows: int, columns: int = 1) -> U
 def bincount(address: int, numel: int, minlength: int = 0, weights_address: int = 0, weights: dtype | None = None) -> tuple[Buffer, int]:
     """(counts, length): how often each value of an int64 x occurs, as int64; with weights (float32 or float64 elements)
     the sums of the weights, in their dtype. length = max(largest + 1, minlength). RuntimeError for negative values."""
-    from flambeau.compiler.kernels.select import emit_bincount, emit_extent
+    from flambeau.compiler.kernels.select import emit_bincount
 
     largest = -1
     if numel:
-        extent = (ctypes.c_int64 * 2)()
-        _call("select:extent", emit_extent, numel, address, ctypes.addressof(extent))
-        if extent[0] < 0:
+        least, largest = extent(address, int64, (numel,), (1,))
+        if least < 0:
             raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
-        largest = extent[1]
     length = max(largest + 1, minlength)
     to = _zeros((weights or int64).itemsize * length)
     if numel:
@@ -205,8 +203,8 @@ def _rows(itemsize: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> tu
 
 @cache
 def _extent_of(d: dtype, skips: bool) -> Callable[..., int]:
-    """The native function of kernels/extent.py. It keeps the GIL: what is looked at is mostly short."""
-    from flambeau.compiler.kernels.extent import emit_extent
+    """The native function of kernels/select.py. It keeps the GIL: what is looked at is mostly short."""
+    from flambeau.compiler.kernels.select import emit_extent
     from flambeau.runtime import jit
 
     key = f"select:extent:{d.name}:{skips}"

@@ -451,16 +451,12 @@ class _Emitter:
                     types, carried, sum(count for _, copy, count in shapes if copy == 0),
                 )  # fmt: skip
             if loop == nest.loops - 1:
-
-                def last(index: str, *held: str) -> list[str]:
-                    return body({**indices, loop: index}, context.position, context.mask, copies, list(held))
-
-                return b.loop(low, high, 1, last, list(zip(types, carried, strict=True)))
-
-            def further(index: str, *held: str) -> list[str]:
-                return level(loop + 1, {**indices, loop: index}, list(held))
-
-            return b.loop(low, high, 1, further, list(zip(types, carried, strict=True)))
+                with b.fold(low, high, 1, list(zip(types, carried, strict=True))) as (index, held):
+                    held[:] = body({**indices, loop: index}, context.position, context.mask, copies, list(held))
+                return held
+            with b.fold(low, high, 1, list(zip(types, carried, strict=True))) as (index, held):
+                held[:] = level(loop + 1, {**indices, loop: index}, list(held))
+            return held
 
         # Values of the copies come first to last, so copy 0's registers lead the list: the masked rest carries them
         # only.
@@ -488,24 +484,16 @@ class _Emitter:
         b = self.b
         step = copies * width
         if step == 1:
-
-            def plain(at: str, *held: str) -> list[str]:
-                return body(at, None, 1, list(held))
-
-            return b.loop(low, high, 1, plain, list(zip(types, carried, strict=True)))
+            with b.fold(low, high, 1, list(zip(types, carried, strict=True))) as (at, held):
+                held[:] = body(at, None, 1, list(held))
+            return held
         span = b.sub(high, low)
         whole = b.op(f"and i64 {span}, {-step}") if step & (step - 1) == 0 else b.sub(span, b.srem(span, step))
         middle = b.add(low, whole)
-
-        def main(at: str, *held: str) -> list[str]:
-            return body(at, None, copies, list(held))
-
-        values = b.loop(low, middle, step, main, list(zip(types, carried, strict=True)))
-
-        def rest(at: str, *held: str) -> list[str]:
-            return body(at, b.tail_mask(b.sub(high, at), width), 1, list(held))
-
-        tail = b.loop(middle, high, width, rest, list(zip(types[:first], values[:first], strict=True)))
+        with b.fold(low, middle, step, list(zip(types, carried, strict=True))) as (at, values):
+            values[:] = body(at, None, copies, list(values))
+        with b.fold(middle, high, width, list(zip(types[:first], values[:first], strict=True))) as (at, tail):
+            tail[:] = body(at, b.tail_mask(b.sub(high, at), width), 1, list(tail))
         return tail + values[first:]
 
     # -- the nest -----------------------------------------------------------------------------------------------

@@ -19,9 +19,8 @@ from flambeau.compiler.kernels.attention_backward import SUM_ELEMENTS, Backward,
 from flambeau.compiler.kernels.attention_body import PANELS
 from flambeau.compiler.kernels.attention_forward import OPERANDS as FORWARD_OPERANDS
 from flambeau.compiler.kernels.attention_forward import Forward
-from flambeau.compiler.kernels.attention_panels import BLOCK
 from flambeau.compiler.kernels.attention_tiles import Facts, block_vectors, tile_rows
-from flambeau.compiler.kernels.attention_unit import GROUP
+from flambeau.compiler.kernels.attention_unit import BLOCK, GROUP
 from flambeau.compiler.kernels.attention_unit import KEYS as UNIT_KEYS
 from flambeau.compiler.kernels.attention_unit_backward import UnitBackward
 from flambeau.compiler.kernels.attention_unit_forward import UnitForward
@@ -32,8 +31,8 @@ from flambeau.compiler.kernels.description import describe_code
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, round_up
 from flambeau.compiler.kernels.matmul_element import Element, element_of
 from flambeau.compiler.kernels.matmul_pack import SLACK_VECTORS
-from flambeau.compiler.kernels.matmul_parts_micro import blocks_function
 from flambeau.compiler.kernels.matmul_parts_pack import PART_BYTES, SLOT
+from flambeau.compiler.kernels.matrix_unit import blocks_function
 from flambeau.symbols import maximum, minimum
 
 # Keys of a block: scores, keys and values of a block must share the first- and second-level cache.

@@ -18,9 +18,8 @@ from typing import ClassVar
 from flambeau.compiler.emit.code import Array, Operand
 from flambeau.compiler.emit.lanes import Lanes
 from flambeau.compiler.kernels.attention_backward import Backward
-from flambeau.compiler.kernels.attention_panels import BLOCK, WIDTH, add_sums
 from flambeau.compiler.kernels.attention_tiles import store_rows
-from flambeau.compiler.kernels.attention_unit import Unit
+from flambeau.compiler.kernels.attention_unit import BLOCK, WIDTH, Unit, add_sums
 from flambeau.compiler.kernels.matmul_micro import store_part
 
 _TILES = ("key_panels key_turned value_panels query_panels query_steps gradient_panels gradient_steps weight_steps slope_steps slope_panel extents").split()

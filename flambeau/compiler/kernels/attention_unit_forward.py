@@ -12,8 +12,7 @@ from __future__ import annotations
 from flambeau.compiler.emit.code import Array, Operand
 from flambeau.compiler.emit.lanes import Lanes
 from flambeau.compiler.kernels.attention_forward import Forward
-from flambeau.compiler.kernels.attention_panels import BLOCK, WIDTH
-from flambeau.compiler.kernels.attention_unit import Unit
+from flambeau.compiler.kernels.attention_unit import BLOCK, WIDTH, Unit
 from flambeau.compiler.kernels.matmul_micro import store_part
 
 _LINES = 4  # of weights at once: eight exponentials side by side

@@ -159,9 +159,8 @@ def _weights(b: Builder, facts: Facts, w: dict[str, str], out: str, n: str, rows
     products = [b.gep("float", w["products"], b.mul(w["blocks"], r)) for r in range(rows)]
     offsets = [_products(b, w, scales[r], zeros[r], products[r]) for r in range(rows)] if facts.scales == "blocks" else ["0.0"] * rows
     start = [(sums_type, "zeroinitializer")] * rows + [("float", offset) for offset in offsets]
-
-    def block(number: str, *carried: str) -> list[str]:
-        sums, offsets = list(carried[:rows]), list(carried[rows:])
+    with b.fold(0, w["blocks"], 1, start) as (number, found):
+        sums, offsets = list(found[:rows]), list(found[rows:])
         parts = _dots(b, facts, w, codes, number, width) if facts.dots else _floats(b, facts, w, codes, number, width)
         group = b.op(f"sdiv i64 {number}, {w['per_group']}") if facts.scales == "groups" else "0"
         for r in range(rows):
@@ -178,9 +177,7 @@ def _weights(b: Builder, facts: Facts, w: dict[str, str], out: str, n: str, rows
                 offsets[r] = b.call("float", "llvm.fma.f32", [("float", together), ("float", offset), ("float", offsets[r])])
             of_all = b.splat("float", width, together)
             sums[r] = b.call(sums_type, f"llvm.fma.v{width}f32", [(sums_type, parts[r]), (sums_type, of_all), (sums_type, sums[r])])
-        return [*sums, *offsets]
-
-    found = b.loop(0, w["blocks"], 1, block, start)
+        found[:] = [*sums, *offsets]
     for r in range(rows):
         value, count = found[r], width
         while count > 1:

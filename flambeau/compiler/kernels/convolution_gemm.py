@@ -35,7 +35,7 @@ from flambeau.compiler.kernels.description import Epilogue, Writer, describe
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, round_up
 from flambeau.compiler.kernels.matmul_element import Element, Tile, element_of
 from flambeau.compiler.kernels.matmul_micro import micro_kernel, micro_name, store_part
-from flambeau.compiler.kernels.matmul_packed import tile_dispatch
+from flambeau.compiler.kernels.matmul_pack import tile_dispatch
 from flambeau.dtypes import BY_NAME
 from flambeau.symbols import maximum
 

@@ -193,14 +193,12 @@ def halves_do(b: Builder, own: tuple[str, str], kind: str, w: dict[str, str], gr
 def whole_note(b: Builder, packed: str, at: str, first: str, count: str) -> list[str]:
     """Five i32: low, high, how many are not zero, bits ever set, how many lie far below the greatest, of `count` notes."""
     start = b.gep("i8", packed, b.add(at, b.mul(first, NOTE_BYTES)))
-
-    def include(i: str, *seen: str) -> list[str]:
+    with b.fold(0, count, 1, [("i32", "1000"), *[("i32", "0")] * 4]) as (i, seen):
         note = b.gep("i8", start, b.mul(i, NOTE_BYTES))
         here = [b.load("i32", b.gep("i32", note, part), 4) for part in range(5)]
         ends = [b.call("i32", f"llvm.{which}.i32", [("i32", seen[i]), ("i32", here[i])]) for i, which in enumerate(("smin", "smax"))]
-        return [*ends, *(b.op(f"{which} i32 {seen[i]}, {here[i]}") for i, which in ((2, "add"), (3, "or"), (4, "add")))]
-
-    return b.loop(0, count, 1, include, [("i32", "1000"), *[("i32", "0")] * 4])
+        seen[:] = [*ends, *(b.op(f"{which} i32 {seen[i]}, {here[i]}") for i, which in ((2, "add"), (3, "or"), (4, "add")))]
+    return seen
 
 
 class _Unit:
@@ -292,8 +290,8 @@ def _chunk(left: bool, neighbours: bool, form: str, b: Builder) -> str:
     # A tile's rows are `rows`, read one after the other; the vectors that are transposed lie `across`.
     across_count, across, along = ("%depth", "%depth_stride", "%lane_stride") if left else ("%lanes", "%lane_stride", "%depth_stride")
     rows_count = "%lanes" if left else "%depth"
-
-    def pixels(p: str, *seen: str) -> list[str]:
+    b.allocas += [f"  {name} = alloca {type_}, align 64" for name, type_ in zip(names, types, strict=False)]
+    with b.fold(0, "%pixels", _WIDTH, first_seen) as (p, seen):
         some = b.sub("%pixels", p)
         full = b.op(f"and i1 {whole}, {b.op(f'icmp sge i64 {some}, {_WIDTH}')}")
         source, target = b.gep("float", "%source", p), b.gep("i8", "%steps", b.mul(p, step_bytes))
@@ -339,13 +337,10 @@ def _chunk(left: bool, neighbours: bool, form: str, b: Builder) -> str:
                     (block(lane, 0), block(lane, _WIDTH)), b.gep("i8", target, b.mul(lane, 64)), *now
                 ), start)  # fmt: skip
             else:
-
-                def pair(j: str, *now: str) -> list[str]:
+                with b.fold(0, 2 * _WIDTH, 1, start) as (j, after):
                     d, half = b.op(f"and i64 {j}, {_WIDTH - 1}"), b.op(f"and i64 {j}, {_WIDTH}")
                     first, second = (b.mul(d, 2), b.add(b.mul(d, 2), 1)) if neighbours else (d, b.add(d, _WIDTH))
-                    return put((block(first, half), block(second, half)), b.gep("i8", target, b.mul(j, 64)), *now)
-
-                after = b.loop(0, 2 * _WIDTH, 1, pair, start)
+                    after[:] = put((block(first, half), block(second, half)), b.gep("i8", target, b.mul(j, 64)), *after)
             for name, type_, value in zip(names, types, after, strict=False):
                 b.store(type_, value, name, 64)
 
@@ -353,10 +348,7 @@ def _chunk(left: bool, neighbours: bool, form: str, b: Builder) -> str:
             rows(False)
         with b.if_(b.op(f"xor i1 {full}, true")):
             rows(True)
-        return [b.load(type_, name, 64) for name, type_ in zip(names, types, strict=False)]
-
-    b.allocas += [f"  {name} = alloca {type_}, align 64" for name, type_ in zip(names, types, strict=False)]
-    seen = b.loop(0, "%pixels", _WIDTH, pixels, first_seen)
+        seen[:] = [b.load(type_, name, 64) for name, type_ in zip(names, types, strict=False)]
     for at, value in enumerate(extent.reduce(b, seen[0], seen[1]) if seen else ()):
         b.store("i32", value, b.gep("i32", "%extent", at), 4)
     last = "ptr noalias %extent" if form == "parts" else "float %scale"

@@ -25,10 +25,9 @@ from flambeau.compiler.emit.transpose import transpose_vectors
 from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Address, Function, Kernel, Scratch, Word
 from flambeau.compiler.kernels.bfloat_parts import are_safe
-from flambeau.compiler.kernels.convolution_image_again import weights_again
-from flambeau.compiler.kernels.convolution_image_exact import ENTRY, WIDTH, exact_function
 from flambeau.compiler.kernels.convolution_image_pack import (
     Partner,
+    Steps,
     halves_do,
     is_flat,
     lay_out_steps,
@@ -37,12 +36,13 @@ from flambeau.compiler.kernels.convolution_image_pack import (
     pack_kernel,
     packed_bytes,
     whole_note,
-)  # fmt: skip
+)  # fmt: skip  # fmt: skip
 from flambeau.compiler.kernels.convolution_patches import bit_mask
 from flambeau.compiler.kernels.convolution_problem import Problem, call_epilogue, numel, temporary
 from flambeau.compiler.kernels.convolution_step_products import STEP_BYTES_OF, add_halves, add_sums, micro_function, multiply_step
-from flambeau.compiler.kernels.convolution_tile_pack import HEADER
-from flambeau.compiler.kernels.convolution_tile_weights import pack_tile_weights
+from flambeau.compiler.kernels.convolution_tile_exact import ENTRY, exact_images_function
+from flambeau.compiler.kernels.convolution_tile_pack import HEADER, WIDTH
+from flambeau.compiler.kernels.convolution_tile_weights import pack_tile_weights, panel_function, panel_words
 from flambeau.compiler.kernels.description import Epilogue, add_reader, describe
 from flambeau.compiler.kernels.float_halves import together
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, round_up
@@ -127,7 +127,7 @@ def make_image_convolution(
         "out_row": out.strides[1], "kernel_group": p.group_outputs * out_stride, "kernel_row": row, "kernel_channel": channel, "kernel_y": kernel_y,
         "kernel_x": kernel_x, "scratch_bytes": scratch, "sums_at": sums_at, "table_at": table_at,
     }  # fmt: skip
-    add_reader(words, "exact", partial(exact_function, form))
+    add_reader(words, "exact", partial(exact_images_function, form))
     units = steps.panels * p.groups * pixel_blocks * splits
     name = "convolution_input_gradient" if gradient else "convolution"
     return [
@@ -208,8 +208,8 @@ def _body(form: str, has_epilogue: bool, b: Builder, w: dict[str, str]) -> None:
 
             def row(ty: str, found: str) -> list[str]:
                 y, has_y = place("y", start[0], ty)
-
-                def column(tx: str, found: str) -> list[str]:
+                with b.fold(0, w["taps_x"], 1, [("i64", found)]) as (tx, values):
+                    (found,) = values
                     x, has_x = place("x", start[1], tx)
                     entry = b.gep("i8", entries, b.mul(found, ENTRY))  # one more than there are may be written
                     source = b.add(b.mul(y, w["source_width"]), x)
@@ -219,9 +219,8 @@ def _body(form: str, has_epilogue: bool, b: Builder, w: dict[str, str]) -> None:
                         step = b.add(b.mul(ty, w["taps_x"]), tx)
                         for at, value in enumerate((b.mul(step, step_bytes), b.mul(source, step_bytes), weight)):
                             b.store("i64", value, b.gep("i64", entry, at), 8)
-                    return [b.add(found, b.op(f"zext i1 {has} to i64"))]
-
-                return b.loop(0, w["taps_x"], 1, column, [("i64", found)])
+                    values[:] = [b.add(found, b.op(f"zext i1 {has} to i64"))]
+                return values
 
             found = b.loop(0, w["taps_y"], 1, row, [("i64", "0")])[0]
             b.store("i64", found, b.gep("i64", counts, i), 8)
@@ -320,3 +319,32 @@ def _body(form: str, has_epilogue: bool, b: Builder, w: dict[str, str]) -> None:
             row = b.mul(group, w["rows"])
             call_epilogue(b, n0, wide, (b.add(row, low), b.add(row, high)), (p0, b.add(p0, pixels)))
     b.call("void", "llvm.x86.tilerelease", [])
+
+
+# -- The kernel that packs the weights again, for the notes of the images --------------------------------------------
+def weights_again(p: Problem, gradient: bool, steps: Steps, weights: Partner, panel_bytes: int) -> Kernel:
+    """The kernel that packs the weights as bfloat16 parts where halves do not do."""
+    of_panel, scratch = panel_words(p, gradient, "parts")
+    units = p.groups * weights.count
+    words: dict[str, Word] = {
+        "steps": Address(steps.value), **weights.words(), "scratch": Scratch(scratch), "pack": panel_function(element_of(p.dtype), "parts"),
+        "notes_at": steps.notes_at, "notes": steps.notes, "elements": steps.elements, "panel_bytes": panel_bytes, "panels_at": units * HEADER,
+        "scratch_bytes": scratch,
+    }  # fmt: skip
+    return describe(
+        "convolution_weights_again_float32", "convolution:images:weights", _again, words, {"panel": of_panel}, reads=(steps.value, weights.value, p.w.root),
+        writes=(weights.value,), units=units, bytes=0, nodes=(steps.node,), min_units_per_thread=maximum(1, 16384 * units // maximum(1, numel(p.w))),
+    )  # fmt: skip
+
+
+def _again(b: Builder, w: dict[str, str]) -> None:
+    with b.for_("%begin", "%end") as u:
+        group = b.op(f"udiv i64 {u}, {w['partner_count']}")
+        own = operand_verdict(b, w["steps"], w["notes_at"], w["notes"], w["elements"], group)
+        fit, _ = halves_do(b, own, "weights", w, group)
+        with b.if_(b.op(f"xor i1 {fit}, true")):
+            b.call_address(w["pack"], [
+                ("ptr", w["panel"]), ("i64", u), ("ptr", b.gep("i8", w["scratch"], b.mul("%worker", w["scratch_bytes"]))),
+                ("ptr", b.gep("i8", w["partner"], b.add(w["panels_at"], b.mul(u, w["panel_bytes"])))),
+                ("ptr", b.gep("i8", w["partner"], b.mul(u, HEADER))),
+            ])  # fmt: skip

@@ -88,25 +88,19 @@ def _look(name: str, b: Builder) -> str:
     def carry(values: Sequence[str]) -> list[tuple[str, str]]:
         return [(TYPE, value) for value in values]
 
-    def line(o: str, *seen: str) -> list[str]:
+    with b.fold(0, "%outer", 1, carry(read_notes(b, "%notes"))) as (o, seen):
         from_line = b.gep("float", "%source", b.mul(o, "%outer_stride"))
-
-        def run(i: str, *seen: str) -> list[str]:
+        with b.fold(0, "%inner", 1, carry(seen)) as (i, of_line):
             source = b.gep("float", from_line, b.mul(i, "%inner_stride"))
-
-            def vector(q: str, *now: str) -> list[str]:
+            with b.fold(0, whole, _WIDTH, carry(of_line)) as (q, now):
                 here = b.gep("float", source, q)
                 b.prefetch(b.gep("float", here, "%ahead"))
-                return look(b, b.load(floats, here, 4), now, least)
-
-            def tail(q: str, *now: str) -> list[str]:
-                return look(b, b.masked_load("float", _WIDTH, b.gep("float", source, q), mask, 4), now, least)
-
-            return b.loop(whole, "%length", _WIDTH, tail, carry(b.loop(0, whole, _WIDTH, vector, carry(seen))))
-
-        return b.loop(0, "%inner", 1, run, carry(seen))
-
-    put_notes(b, "%notes", b.loop(0, "%outer", 1, line, carry(read_notes(b, "%notes"))))
+                now[:] = look(b, b.load(floats, here, 4), now, least)
+            with b.fold(whole, "%length", _WIDTH, carry(now)) as (q, last):
+                last[:] = look(b, b.masked_load("float", _WIDTH, b.gep("float", source, q), mask, 4), last, least)
+            of_line[:] = last
+        seen[:] = of_line
+    put_notes(b, "%notes", seen)
     return b.function(
         f"define void @{name}(ptr noalias %source, i64 %outer, i64 %outer_stride, i64 %inner, i64 %inner_stride, i64 %length, i64 %ahead, "
         "ptr noalias %notes) noinline #0"

@@ -15,11 +15,10 @@ from flambeau.compiler.kernels.float_halves import LOW_BITS
 from flambeau.compiler.kernels.matmul_halves import multiply_halves
 from flambeau.compiler.kernels.matmul_halves_pack import HALF_BYTES
 from flambeau.compiler.kernels.matmul_halves_pack import STEP_BYTES as HALVES_STEP_BYTES
-from flambeau.compiler.kernels.matmul_parts_micro import choose_tiles, multiply_parts, tiles_function
 from flambeau.compiler.kernels.matmul_parts_pack import PART_BYTES, STEP_BYTES
 from flambeau.compiler.kernels.matmul_tile_pack import LANES
 from flambeau.compiler.kernels.matmul_tiles import SUMS_BYTES
-from flambeau.compiler.kernels.matrix_unit import clear_tiles, store_tiles, tile_register
+from flambeau.compiler.kernels.matrix_unit import choose_tiles, clear_tiles, multiply_parts, store_tiles, tile_register, tiles_function
 
 STEP_BYTES_OF = {"parts": STEP_BYTES, "halves": HALVES_STEP_BYTES}
 _WIDTH = 16

@@ -165,16 +165,14 @@ def _pack_rows(form: str, b: Builder) -> str:
     distances = b.op(f"mul {_INTS} {order}, {b.splat('i32', WIDTH, b.op('trunc i64 %taps to i32'))}")
     scale = scale_of(b, "%extent") if form == "halves" else ""
     fours = "<" + ", ".join(["i32 4"] * WIDTH) + ">"
-
-    def tap(t: str, *seen: str) -> list[str]:
+    start = extent_in_memory(b, "%extent") if form == "parts" else []
+    with b.fold(0, "%taps", 1, [(EXTENT.type, value) for value in start]) as (t, seen):
         step = b.gep("i8", "%steps", b.mul(t, COUNTS[form] * 2 * TILE_BYTES))
         places = b.op(f"add {_INTS} {distances}, {b.splat('i32', WIDTH, b.op(f'trunc i64 {t} to i32'))}")
         vectors = b.op(f"lshr {_INTS} {places}, {fours}")
-
-        def rows(r: str, *seen: str) -> list[str]:
+        with b.fold(0, ROWS, _LINES, [(EXTENT.type, value) for value in seen]) as (r, extremes):
             lines = [b.gep("float", "%source", b.mul(b.add(r, i), "%pitch")) for i in range(_LINES)]
-
-            def vector(v: str, *found: str) -> list[str]:
+            with b.fold(0, "%taps", 1, [(_FLOATS, "zeroinitializer")] * (2 * _LINES)) as (v, found):
                 here = b.op(f"icmp eq {_INTS} {vectors}, {b.splat('i32', WIDTH, b.op(f'trunc i64 {v} to i32'))}")
                 following = []
                 for i, old in enumerate(found):
@@ -182,20 +180,13 @@ def _pack_rows(form: str, b: Builder) -> str:
                     lanes = [(_FLOATS, b.load(_FLOATS, b.gep("float", lines[i // 2], at), 64)), (_INTS, places)]
                     moved = b.call(_FLOATS, "llvm.x86.avx512.permvar.sf.512", lanes)
                     following.append(b.op(f"select <{WIDTH} x i1> {here}, {_FLOATS} {moved}, {_FLOATS} {old}"))
-                return following
-
-            found = b.loop(0, "%taps", 1, vector, [(_FLOATS, "zeroinitializer")] * (2 * _LINES))
-            extremes = list(seen)
+                found[:] = following
             tile = b.gep("i8", step, b.mul(b.op(f"lshr i64 {r}, 4"), TILE_BYTES))
             for i in range(_LINES):
                 to = b.gep("i8", tile, b.mul(b.op(f"and i64 {b.add(r, i)}, 15"), 64))
-                extremes = _put(b, form, found[2 * i : 2 * i + 2], to, extremes, scale)
-            return extremes
-
-        return b.loop(0, ROWS, _LINES, rows, [(EXTENT.type, value) for value in seen])
-
-    start = extent_in_memory(b, "%extent") if form == "parts" else []
-    put_extent(b, "%extent", b.loop(0, "%taps", 1, tap, [(EXTENT.type, value) for value in start]))
+                extremes[:] = _put(b, form, found[2 * i : 2 * i + 2], to, extremes, scale)
+        seen[:] = extremes
+    put_extent(b, "%extent", seen)
     return b.function("define internal void @pack_rows(ptr noalias %source, i64 %taps, i64 %pitch, ptr noalias %steps, ptr noalias %extent) noinline #0")
 
 
@@ -207,12 +198,13 @@ def _pack_channels(form: str, b: Builder) -> str:
     step_bytes = COUNTS[form] * 2 * TILE_BYTES
     scale = scale_of(b, "%extent") if form == "halves" else ""
 
-    def places(at: str, row: str, tap: str, *seen: str) -> list[str]:
+    start = [(EXTENT.type, value) for value in extent_in_memory(b, "%extent")] if form == "parts" else []
+    with b.fold(0, b.mul("%taps", ROWS), WIDTH, [("i64", "0"), ("i64", "0"), *start]) as (at, values):
+        row, tap, *extremes = values
         halves = []
         for first in range(0, DEEP, WIDTH):
             lines = [b.gep("float", "%source", b.add(b.mul("%pitch", first + i), at)) for i in range(WIDTH)]
             halves.append(transpose_vectors(b, "float", [b.load(_FLOATS, line, 64) for line in lines]))
-        extremes = list(seen)
         for pair in zip(*halves, strict=True):
             to = b.add(b.mul(tap, step_bytes), b.add(b.mul(b.op(f"lshr i64 {row}, 4"), TILE_BYTES), b.mul(b.op(f"and i64 {row}, 15"), 64)))
             extremes = _put(b, form, pair, b.gep("i8", "%steps", to), extremes, scale)
@@ -220,10 +212,8 @@ def _pack_channels(form: str, b: Builder) -> str:
             wraps = b.op(f"icmp eq i64 {after}, %taps")
             tap = b.op(f"select i1 {wraps}, i64 0, i64 {after}")
             row = b.add(row, b.op(f"zext i1 {wraps} to i64"))
-        return [row, tap, *extremes]
-
-    start = [(EXTENT.type, value) for value in extent_in_memory(b, "%extent")] if form == "parts" else []
-    put_extent(b, "%extent", b.loop(0, b.mul("%taps", ROWS), WIDTH, places, [("i64", "0"), ("i64", "0"), *start])[2:])
+        values[:] = [row, tap, *extremes]
+    put_extent(b, "%extent", values[2:])
     return b.function("define internal void @pack_channels(ptr noalias %source, i64 %taps, i64 %pitch, ptr noalias %steps, ptr noalias %extent) noinline #0")
 
 

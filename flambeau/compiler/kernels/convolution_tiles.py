@@ -31,7 +31,6 @@ from flambeau.compiler.kernels.convolution_judgement import NOTES, look_function
 from flambeau.compiler.kernels.convolution_patches import Geometry, read_kind
 from flambeau.compiler.kernels.convolution_planes import axes, balanced, shared_zeros
 from flambeau.compiler.kernels.convolution_problem import Problem, numel, temporary
-from flambeau.compiler.kernels.convolution_tile_dots import dot_products_function
 from flambeau.compiler.kernels.convolution_tile_exact import exact_function
 from flambeau.compiler.kernels.convolution_tile_pack import (
     COUNTS,
@@ -46,7 +45,7 @@ from flambeau.compiler.kernels.convolution_tile_pack import (
     form_of_bits,
     parts_of,
 )  # fmt: skip
-from flambeau.compiler.kernels.convolution_tile_products import halves_function, products_function
+from flambeau.compiler.kernels.convolution_tile_products import dot_products_function, halves_function, products_function
 from flambeau.compiler.kernels.convolution_tile_units import PLACES, otherwise_function, store_sums, units_body
 from flambeau.compiler.kernels.convolution_tile_weights import pack_tile_weights, panel_function, panel_words
 from flambeau.compiler.kernels.description import Epilogue, add_reader, describe

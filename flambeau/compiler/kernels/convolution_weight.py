@@ -199,12 +199,9 @@ def _sum(facts: Facts, b: Builder, w: dict[str, str]) -> None:
         # Rows beyond K read the last row; nothing stores what they give.
         rows = [b.gep(compute, group, b.mul(b.min(b.add(k0, i), last_row), w["padded"])) for i in range(width)]
         with b.for_(0, w["outputs"], width) as o:
-
-            def add(s: str, *acc: str) -> list[str]:
+            with b.fold(0, w["partials"], 1, [(type_, sums.zero(width))] * width) as (s, total):
                 at = b.add(b.mul(s, step), o)
-                return [sums.add(b, width, old, b.load(type_, b.gep(compute, row, at), size)) for old, row in zip(acc, rows, strict=True)]
-
-            total = b.loop(0, w["partials"], 1, add, [(type_, sums.zero(width))] * width)
+                total[:] = [sums.add(b, width, old, b.load(type_, b.gep(compute, row, at), size)) for old, row in zip(total, rows, strict=True)]
             for i, row in enumerate(transpose_vectors(b, compute, total)):
                 b.store(type_, row, b.gep(compute, "%buffer", i * width), size)
             with b.for_(0, b.min(width, b.sub(w["outputs"], o))) as output:

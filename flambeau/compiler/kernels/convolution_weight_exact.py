@@ -122,8 +122,7 @@ def _exact(layout: Layout, name: str, b: Builder) -> str:
     with b.for_(0, "%tall") as c, b.for_(0, w["taps"]) as k, b.for_(0, "%wide", _EXACT_OUTPUTS) as o:
         last = b.sub("%wide", 1)
         rows_of_g = [b.mul(b.add("%output", b.min(b.add(o, i), last)), w["g_channel"]) for i in range(_EXACT_OUTPUTS)]
-
-        def block(t: str, *totals: str) -> list[str]:
+        with b.fold(blocks.first, blocks.after, 1, zeros) as (t, totals):
             images, y, x = blocks.place(t)
             y0, rows, x0, columns, shift = blocks.tap(k, y, x)
             first = b.mul(images, w["block_images"])
@@ -131,8 +130,7 @@ def _exact(layout: Layout, name: str, b: Builder) -> str:
             def image(n: str, *totals: str) -> list[str]:
                 from_x = b.gep("float", w["x"], b.add(b.mul(n, w["x_batch"]), b.mul(b.add("%channel", c), w["x_channel"])))
                 from_g = [b.gep("float", w["g"], b.add(b.mul(n, w["g_batch"]), r)) for r in rows_of_g]
-
-                def row(r: str, *sums: str) -> list[str]:
+                with b.fold(0, rows, 1, zeros) as (r, sums):
                     here = b.add(y0, r)
 
                     def pixels(q: str) -> Iterator[Operands[str, str]]:
@@ -144,15 +142,11 @@ def _exact(layout: Layout, name: str, b: Builder) -> str:
                         yield [left], (b.masked_load("float", _WIDTH, b.gep("float", g, place), mask, 4) for g in from_g)
 
                     add = partial(element_of(float32).multiply_add, b, _WIDTH)
-                    return contract(b, columns, [(floats, value) for value in sums], 0, _WIDTH, add=add, read=pixels)
-
-                sums = b.loop(0, rows, 1, row, zeros)
+                    sums[:] = contract(b, columns, [(floats, value) for value in sums], 0, _WIDTH, add=add, read=pixels)
                 return [b.op(f"fadd {floats} {total}, {value}") for total, value in zip(totals, sums, strict=True)]
 
             after = b.min(w["images"], b.add(first, w["block_images"]))
-            return b.loop(first, after, 1, image, [(floats, value) for value in totals])
-
-        totals = b.loop(blocks.first, blocks.after, 1, block, zeros)
+            totals[:] = b.loop(first, after, 1, image, [(floats, value) for value in totals])
         for i, total in enumerate(totals):
             value = b.call("float", f"llvm.vector.reduce.fadd.v{_WIDTH}f32", [("float", "-0.0"), (floats, total)])
             at = b.add(o, i)

@@ -3,7 +3,7 @@
     dw[c, tap][o] = sum over steps of planes[c][32 places + shift(tap)] * steps[32 places][o]
 
 Pixels that lie next to each other are what the unit sums over. A tile of x is 16 channels by 32 places of their planes
-(bfloat16 parts, convolution_weight_plane_pack.py), loaded at any place, so that a tap is another place of the same planes.
+(bfloat16 parts, convolution_weight_plane_kernel.py), loaded at any place, so that a tap is another place of the same planes.
 The gradient of the output lies on the same places, transposed; it is zero where a place is no pixel.
 
     for each unit: (partial sum, group, range of input channels)
@@ -34,8 +34,7 @@ from flambeau.compiler.kernels.convolution_patches import Geometry
 from flambeau.compiler.kernels.convolution_planes import axes, balanced, shared_zeros
 from flambeau.compiler.kernels.convolution_problem import Problem, numel
 from flambeau.compiler.kernels.convolution_weight_exact import exact_words
-from flambeau.compiler.kernels.convolution_weight_plane_kernel import PLACES, WIDTH, body, micro
-from flambeau.compiler.kernels.convolution_weight_plane_pack import SLACK, copy_function, turn_function
+from flambeau.compiler.kernels.convolution_weight_plane_kernel import PLACES, SLACK, WIDTH, body, copy_function, micro, turn_function
 from flambeau.compiler.kernels.description import describe
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, round_up
 from flambeau.compiler.kernels.matmul_halves import form_of

@@ -67,8 +67,7 @@ def _micro_kernel(element: Element, tile: Tile, height: int, vectors: int, b: Bu
     compute, size, width = element.compute, element.compute_bytes, tile.width
     type_ = vector(compute, width)
     starts = [b.gep(compute, "%plane", b.load("i64", b.gep("i64", "%table", i), 8)) for i in range(height)]
-
-    def image(n: str, *sums: str) -> list[str]:
+    with b.fold(0, "%images", 1, [(type_, element.zero(width))] * (height * vectors)) as (n, results):
         first_line, first_row = b.mul(n, "%image_step"), b.mul(n, "%rows")
 
         def row(y: str, *outer: str) -> list[str]:
@@ -83,9 +82,7 @@ def _micro_kernel(element: Element, tile: Tile, height: int, vectors: int, b: Bu
 
             return contract(b, "%columns", [(type_, value) for value in outer], add=partial(element.multiply_add, b, width), read=pixel)
 
-        return b.loop(0, "%rows", 1, row, [(type_, value) for value in sums])
-
-    results = b.loop(0, "%images", 1, image, [(type_, element.zero(width))] * (height * vectors))
+        results[:] = b.loop(0, "%rows", 1, row, [(type_, value) for value in results])
     done = b.new_label("done")
     for i in range(height):
         line = b.gep(compute, "%sums", b.mul(i, "%sums_row"))

@@ -16,14 +16,15 @@ from flambeau.compiler.emit.code import OF_BYTES, Code
 from flambeau.compiler.emit.lanes import Lanes
 from flambeau.compiler.graph import Graph, contiguous_strides
 from flambeau.compiler.kernel import ErrorRecord, Kernel, Word
-from flambeau.compiler.kernels.copies import dense_base, strided_copy
 from flambeau.compiler.kernels.description import describe_code
-from flambeau.compiler.kernels.element import Element, element_of
+from flambeau.compiler.kernels.memory import dense_base, strided_copy
 from flambeau.compiler.kernels.move_layout import (
     INDEX_ERROR,
+    Element,
     Group,
     address,
     checked_index,
+    element_of,
     group,
     reads,
     wrapped_index,

@@ -18,10 +18,9 @@ from flambeau.compiler.kernels.description import Body, Epilogue, Layout, Writer
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, round_up
 from flambeau.compiler.kernels.matmul_dots import dots_way
 from flambeau.compiler.kernels.matmul_driver import Way
-from flambeau.compiler.kernels.matmul_element import Element, Tile, element_of, register_tile
-from flambeau.compiler.kernels.matmul_facts import Facts
+from flambeau.compiler.kernels.matmul_element import Element, Facts, Tile, element_of, register_tile
 from flambeau.compiler.kernels.matmul_halves import form_of, halves_way
-from flambeau.compiler.kernels.matmul_packed import packed_way
+from flambeau.compiler.kernels.matmul_pack import packed_way
 from flambeau.compiler.kernels.matmul_parts import PARTS, parts_pay, parts_way
 from flambeau.compiler.kernels.matmul_prepacked import Panels, Prepacked
 from flambeau.compiler.kernels.matmul_small import ITEM_OPERATIONS, UNREAD, height_of, is_small, small_body

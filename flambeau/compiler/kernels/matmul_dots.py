@@ -33,8 +33,7 @@ from flambeau.compiler.kernels.matmul_tiles import TileDriver, of_unit, shared_t
 from flambeau.compiler.tile.contract import Operands, contract
 
 if TYPE_CHECKING:
-    from flambeau.compiler.kernels.matmul_element import Element
-    from flambeau.compiler.kernels.matmul_facts import Facts
+    from flambeau.compiler.kernels.matmul_element import Element, Facts
     from flambeau.runtime.target import Target
 
 HEIGHT: Final = 8  # rows at once: 16 vectors of sums hide the latency of 6 cycles, and the panel's 32 rows are four times as many
@@ -216,17 +215,14 @@ def column_sums(b: Builder, element: Element) -> str:
     with b.for_(0, "%width", LANES) as j:
         number = b.op(f"udiv i64 {j}, {LANES}")
         source = b.gep("i8", "%panels", b.mul(number, b.mul("%steps", STEP_BYTES)))
-
-        def step(s: str, *sums: str) -> list[str]:
+        with b.fold(0, "%steps", 1, [(dot.sums, "zeroinitializer")] * 2) as (s, sums):
             at = b.gep("i8", source, b.mul(s, STEP_BYTES))
             following = list(sums)
             for g in range(_GROUPS):
                 for v in range(2):
                     right = b.load("<16 x i32>", b.gep("i8", at, 1024 * v + _VECTOR * g), _VECTOR)
                     following[v] = dot.add(b, _HIGH_BITS, right, following[v])
-            return following
-
-        sums = b.loop(0, "%steps", 1, step, [(dot.sums, "zeroinitializer")] * 2)
+            sums[:] = following
         for v, value in enumerate(sums):
             b.store(dot.sums, b.op(f"sub {dot.sums} zeroinitializer, {value}"), b.gep("i32", "%sums", b.add(j, 16 * v)), _VECTOR)
     return b.function("define internal void @column_sums(i64 %steps, ptr noalias %panels, i64 %width, ptr noalias %sums) noinline #0")

@@ -25,7 +25,7 @@ from flambeau.compiler.emit.builder import Builder
 from flambeau.compiler.kernel import Function, Word
 from flambeau.compiler.kernels.description import Body, Layout, Writer
 from flambeau.compiler.kernels.matmul_blocking import Blocking
-from flambeau.compiler.kernels.matmul_facts import Facts, batch_addresses, call_epilogue, k_of_batch
+from flambeau.compiler.kernels.matmul_element import Facts, batch_addresses, call_epilogue, k_of_batch
 
 
 @dataclass(frozen=True, slots=True)

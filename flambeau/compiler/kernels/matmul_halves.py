@@ -22,15 +22,14 @@ from flambeau.compiler.kernel import Function
 from flambeau.compiler.kernels.description import Layout, load_words, native
 from flambeau.compiler.kernels.float_halves import LOW_BITS, together
 from flambeau.compiler.kernels.matmul_driver import Way
-from flambeau.compiler.kernels.matmul_facts import Facts
+from flambeau.compiler.kernels.matmul_element import Facts
 from flambeau.compiler.kernels.matmul_halves_pack import HALF_BYTES, KIND, SCALE, SLOT, STEP_BYTES, halves_pack_function
 from flambeau.compiler.kernels.matmul_halves_pack import PARTS as PARTS_FLAG
 from flambeau.compiler.kernels.matmul_parts import PARTS, STEPS, Form, PartsDriver, Visit, parts_block, parts_words
-from flambeau.compiler.kernels.matmul_parts_micro import choose_tiles, tiles_function
 from flambeau.compiler.kernels.matmul_parts_pack import STEP_BYTES as PARTS_STEP_BYTES
 from flambeau.compiler.kernels.matmul_tile_pack import LANES
 from flambeau.compiler.kernels.matmul_tiles import SUMS_BYTES, configuration
-from flambeau.compiler.kernels.matrix_unit import start_tiles, store_tiles, tile_register
+from flambeau.compiler.kernels.matrix_unit import choose_tiles, start_tiles, store_tiles, tile_register, tiles_function
 from flambeau.runtime.target import Target
 
 # Shorter sums have too few terms to hide what halves lose.

@@ -15,7 +15,7 @@ from flambeau.compiler.emit.builder import Builder
 from flambeau.compiler.kernel import Function
 from flambeau.compiler.kernels.bfloat_parts import Extent
 from flambeau.compiler.kernels.float_halves import fits, guessed_exponent, halves_in_order, halves_pairs, inside, kind, power, scale_exponent
-from flambeau.compiler.kernels.matmul_facts import Facts
+from flambeau.compiler.kernels.matmul_element import Facts
 from flambeau.compiler.kernels.matmul_parts_pack import WIDTH, Packing, pack_function, pack_header
 from flambeau.compiler.kernels.matmul_tile_pack import LANES
 

@@ -203,26 +203,25 @@ def store_part(b: Builder, element: Element, tile: Tile, c_unit: str, name: str 
             b.store(vector(result.memory, lanes), value, target, result.memory_bytes)
 
     if c_unit == "row" and parts == 1 and width > 1:
-        with b.for_(0, "%columns", width) as j:
-            # Columns [j, j + width): each is a contiguous piece of c.
-            with b.for_(0, "%rows", width) as i:
-                corner = b.gep(element.compute, "%buffer", b.add(b.mul(i, "%lanes"), j))
-                loaded = [
-                    b.load(
-                        vector(element.compute, width),
-                        b.gep(element.compute, corner, b.mul(r, "%lanes")),
-                        element.compute_bytes,
-                    )
-                    for r in range(width)
-                ]
-                target = b.gep(result.memory, b.gep(result.memory, "%c", b.mul(j, "%c_column")), i)
-                mask, none = b.tail_mask(b.sub("%rows", i), width), f"<{width} x i1> zeroinitializer"
-                left = b.sub("%columns", j)
-                for column, value in enumerate(transpose_vectors(b, element.compute, loaded, small_first=True)):
-                    valid = b.op(f"icmp sgt i64 {left}, {column}")
-                    lanes = b.op(f"select i1 {valid}, <{width} x i1> {mask}, {none}")
-                    at = b.gep(result.memory, target, b.mul(column, "%c_column"))
-                    put(value, at, width, lanes)
+        # Columns [j, j + width): each is a contiguous piece of c.
+        with b.for_(0, "%columns", width) as j, b.for_(0, "%rows", width) as i:
+            corner = b.gep(element.compute, "%buffer", b.add(b.mul(i, "%lanes"), j))
+            loaded = [
+                b.load(
+                    vector(element.compute, width),
+                    b.gep(element.compute, corner, b.mul(r, "%lanes")),
+                    element.compute_bytes,
+                )
+                for r in range(width)
+            ]
+            target = b.gep(result.memory, b.gep(result.memory, "%c", b.mul(j, "%c_column")), i)
+            mask, none = b.tail_mask(b.sub("%rows", i), width), f"<{width} x i1> zeroinitializer"
+            left = b.sub("%columns", j)
+            for column, value in enumerate(transpose_vectors(b, element.compute, loaded, small_first=True)):
+                valid = b.op(f"icmp sgt i64 {left}, {column}")
+                lanes = b.op(f"select i1 {valid}, <{width} x i1> {mask}, {none}")
+                at = b.gep(result.memory, target, b.mul(column, "%c_column"))
+                put(value, at, width, lanes)
     else:
         with b.for_(0, "%rows") as i:
             target = b.gep(result.memory, "%c", b.mul(b.mul(i, "%c_row"), parts))

@@ -35,13 +35,13 @@ from flambeau.compiler.kernels.bfloat_parts import are_safe
 from flambeau.compiler.kernels.description import native
 from flambeau.compiler.kernels.matmul_blocking import Blocking, ceil_div, grid, round_up
 from flambeau.compiler.kernels.matmul_driver import Way
-from flambeau.compiler.kernels.matmul_facts import Facts
+from flambeau.compiler.kernels.matmul_element import Facts
 from flambeau.compiler.kernels.matmul_micro import store_part
-from flambeau.compiler.kernels.matmul_packed import shared
-from flambeau.compiler.kernels.matmul_parts_micro import blocks_function
+from flambeau.compiler.kernels.matmul_pack import shared
 from flambeau.compiler.kernels.matmul_parts_pack import SLOT, STEP, STEP_BYTES, parts_pack_function
 from flambeau.compiler.kernels.matmul_tile_pack import LANES
 from flambeau.compiler.kernels.matmul_tiles import A_ROWS, SUMS_BYTES, TileDriver, configuration, prepacked_grid, waiting_rows
+from flambeau.compiler.kernels.matrix_unit import blocks_function
 from flambeau.runtime.target import Target
 from flambeau.symbols import at_most, maximum, minimum
 

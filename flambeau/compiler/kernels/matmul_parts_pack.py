@@ -22,7 +22,7 @@ from flambeau.compiler.emit.transpose import transpose_vectors
 from flambeau.compiler.kernel import Function
 from flambeau.compiler.kernels.bfloat_parts import Extent, split_pairs
 from flambeau.compiler.kernels.description import native
-from flambeau.compiler.kernels.matmul_facts import Facts
+from flambeau.compiler.kernels.matmul_element import Facts
 from flambeau.compiler.kernels.matmul_tile_pack import LANES
 
 STEP = 32  # of k

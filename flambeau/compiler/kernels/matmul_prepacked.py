@@ -20,8 +20,7 @@ from flambeau.compiler.graph import Graph, Node, Value
 from flambeau.compiler.kernel import Address, Kernel, Word
 from flambeau.compiler.kernels.description import describe
 from flambeau.compiler.kernels.matmul_blocking import ceil_div
-from flambeau.compiler.kernels.matmul_element import element_of, register_tile
-from flambeau.compiler.kernels.matmul_facts import Facts
+from flambeau.compiler.kernels.matmul_element import Facts, element_of, register_tile
 from flambeau.compiler.kernels.matmul_halves import form_of
 from flambeau.compiler.kernels.matmul_parts import parts_k_block, parts_pay
 from flambeau.compiler.kernels.matmul_parts_pack import STEP as PARTS_STEP

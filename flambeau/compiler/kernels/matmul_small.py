@@ -15,8 +15,7 @@ from functools import partial
 
 from flambeau.compiler.emit.builder import Builder, vector
 from flambeau.compiler.kernels.matmul_blocking import longest_k_block
-from flambeau.compiler.kernels.matmul_element import Element
-from flambeau.compiler.kernels.matmul_facts import Facts, batch_addresses
+from flambeau.compiler.kernels.matmul_element import Element, Facts, batch_addresses
 from flambeau.compiler.tile.contract import Operands, contract
 from flambeau.runtime.target import Target
 from flambeau.symbols import roughly_over

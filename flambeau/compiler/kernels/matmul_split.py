@@ -8,8 +8,7 @@ dim and a temporary (parts, m, n) as its result; the second one, below, adds the
 from __future__ import annotations
 
 from flambeau.compiler.emit.builder import Builder, vector
-from flambeau.compiler.kernels.matmul_element import Element
-from flambeau.compiler.kernels.matmul_facts import Facts, call_epilogue
+from flambeau.compiler.kernels.matmul_element import Element, Facts, call_epilogue
 from flambeau.symbols import maximum, minimum
 
 MOST_PARTS = 16

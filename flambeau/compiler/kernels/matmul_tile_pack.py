@@ -10,8 +10,7 @@ from flambeau.compiler.emit.builder import Builder, vector
 from flambeau.compiler.emit.transpose import transpose_vectors
 from flambeau.compiler.kernel import Function
 from flambeau.compiler.kernels.description import native
-from flambeau.compiler.kernels.matmul_element import Element
-from flambeau.compiler.kernels.matmul_facts import Facts
+from flambeau.compiler.kernels.matmul_element import Element, Facts
 
 LANES = 32  # rows of a panel of a, columns of a panel of b
 STEP_BYTES = 2048  # two tiles: what 64 bytes of k take in a panel

@@ -33,8 +33,7 @@ from flambeau.compiler.kernel import Word
 from flambeau.compiler.kernels.description import Writer
 from flambeau.compiler.kernels.matmul_blocking import Blocking, ceil_div, grid, round_up
 from flambeau.compiler.kernels.matmul_driver import Driver, Way
-from flambeau.compiler.kernels.matmul_element import Element, Tile
-from flambeau.compiler.kernels.matmul_facts import Facts
+from flambeau.compiler.kernels.matmul_element import Element, Facts, Tile
 from flambeau.compiler.kernels.matmul_micro import store_part
 from flambeau.compiler.kernels.matmul_tile_pack import LANES, STEP_BYTES, tile_pack_function
 from flambeau.compiler.kernels.matrix_unit import call_one_of_tiles, start_tiles, store_tiles, tile_register

@@ -20,7 +20,7 @@ from typing import Final
 
 from flambeau.compiler.emit.builder import Builder
 from flambeau.compiler.kernels.matmul_dots import Dot
-from flambeau.compiler.kernels.matmul_facts import Facts, batch_addresses, call_epilogue, k_of_batch
+from flambeau.compiler.kernels.matmul_element import Facts, batch_addresses, call_epilogue, k_of_batch
 from flambeau.compiler.kernels.matrix_vector import INSTRUCTION_ROWS, by_eights, over_line, split_units
 from flambeau.compiler.tile.contract import rank_one
 from flambeau.symbols import roughly_over

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from flambeau.compiler.emit.builder import Builder
+from flambeau.compiler.kernel import Function
+from flambeau.compiler.kernels.bfloat_parts import PRODUCTS
+from flambeau.compiler.kernels.description import native
+from flambeau.compiler.kernels.matmul_parts_pack import PART_BYTES
 
 
 def tile_register(number: int) -> tuple[str, str]:
@@ -42,3 +47,82 @@ def call_one_of_tiles(b: Builder, which: str, stem: str, arguments: Sequence[tup
         b.call("void", f"{stem}_{i // 2 + 1}x{i % 2 + 1}", arguments, declare=False)
         b.branch(done)
     b.label(done)
+
+
+# -- The micro-kernels of up to 2 x 2 tiles --------------------------------------------------------------------------
+def tiles_function(kind: str, write: Callable[..., str], choose: Callable[..., str], vector_bits: int) -> Function:
+    """The micro-kernels of up to 2 x 2 tiles that `write` writes, and the choice among them."""
+    key = f"matmul:{kind}:tiles:{vector_bits}"
+    return native(key, lambda name, b: choose(b, name=name), *[partial(write, rows=r, columns=c) for r in (1, 2) for c in (1, 2)])
+
+
+def blocks_function(parts: int, vector_bits: int, exchanged: bool = False) -> Function:
+    """`tiles_function` of operands of three parts, or of one: bfloat16 itself. `exchanged`: see `micro`."""
+    kind = "part" if parts == 1 else "parts" + "_exchanged" * exchanged
+    return tiles_function(kind, partial(micro, parts=parts, exchanged=exchanged and parts == 3), dispatch, vector_bits)
+
+
+def multiply_parts(
+    b: Builder, rows: int, columns: int, load: Callable[[str, int, int, str], None], products: Sequence[tuple[int, int]] = PRODUCTS,
+    before: Callable[[], None] | None = None,
+) -> None:  # fmt: skip
+    """Add the products of a step's parts to rows x columns tiles. `load(operand, tile, part, register)` loads a tile of "a" or "b",
+    just before its first use; `before` is called before each product."""
+    held: dict[tuple[str, int], int] = {}
+
+    def hold(operand: str, tile: int, part: int) -> str:
+        number = str(tile + (4 if operand == "a" else 6))
+        if held.get((operand, tile)) != part:
+            held[operand, tile] = part
+            load(operand, tile, part, number)
+        return number
+
+    for left, right in products:
+        for r, c in ((0, 0), (0, 1), (1, 1), (1, 0)):
+            if r < rows and c < columns:
+                if before is not None:
+                    before()
+                operands = [("i8", hold("a", r, left)), ("i8", hold("b", c, right))]
+                b.call("void", "llvm.x86.tdpbf16ps", [("i8", str(2 * r + c)), *operands])
+
+
+def micro(b: Builder, rows: int, columns: int, parts: int = 3, exchanged: bool = False) -> str:
+    """Text of `tiles_RxC(steps, a, b, sums, add, row)`: rows x columns tiles of results, their rows `row` bytes apart.
+
+    `exchanged`: a is the product's right operand; parts are multiplied in the order of the product's own operands, so that its bits do not
+    tell which way it was computed."""
+    products = ((0, 0),) if parts == 1 else tuple([(right, left) for left, right in PRODUCTS]) if exchanged else PRODUCTS
+    results = [2 * r + c for r in range(rows) for c in range(columns)]
+
+    def sums(number: int) -> list[tuple[str, str]]:
+        r, c = divmod(number, 2)
+        at = b.gep("i8", b.gep("i8", "%sums", b.mul("%row", 16 * r)), 64 * c)
+        return [tile_register(number), ("ptr", at), ("i64", "%row")]
+
+    start_tiles(b, results, sums)
+    with b.for_(0, "%steps") as s:
+        at = b.mul(s, parts * PART_BYTES)
+        panels = {"a": b.gep("i8", "%a", at), "b": b.gep("i8", "%b", at)}
+
+        def load(operand: str, tile: int, part: int, number: str) -> None:
+            source = b.gep("i8", panels[operand], part * PART_BYTES + 1024 * tile)
+            b.call("void", "llvm.x86.tileloadd64", [("i8", number), ("ptr", source), ("i64", "64")])
+
+        multiply_parts(b, rows, columns, load, products)
+    store_tiles(b, results, sums)
+    return b.function(f"define internal void @tiles_{rows}x{columns}(i64 %steps, ptr %a, ptr %b, ptr %sums, i1 %add, i64 %row) noinline #0")
+
+
+def dispatch(b: Builder, name: str) -> str:
+    """Text of `name(steps, a, b, sums, add, row, tall, wide)`: the least micro-kernel that covers tall x wide results."""
+    types = [("i64", "%steps"), ("ptr", "%a"), ("ptr", "%b"), ("ptr", "%sums"), ("i1", "%add"), ("i64", "%row")]
+    return choose_tiles(b, name, "tiles", types)
+
+
+def choose_tiles(b: Builder, name: str, stem: str, types: Sequence[tuple[str, str]]) -> str:
+    """Text of `name(..., tall, wide)`: calls `stem`_RxC of 16 x 16 tiles with the arguments before."""
+    high = b.op(f"select i1 {b.op('icmp sgt i64 %tall, 16')}, i64 2, i64 0")
+    which = b.add(high, b.op(f"zext i1 {b.op('icmp sgt i64 %wide, 16')} to i64"))
+    call_one_of_tiles(b, which, stem, types)
+    text = ", ".join(f"{type_} {value}" for type_, value in [*types, ("i64", "%tall"), ("i64", "%wide")])
+    return b.function(f"define void @{name}({text}) noinline #0")

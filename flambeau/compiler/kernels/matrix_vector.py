@@ -19,8 +19,7 @@ from collections.abc import Callable, Sequence
 
 from flambeau.compiler.emit.builder import Builder, vector
 from flambeau.compiler.kernels.matmul_dots import DOTS, Dot
-from flambeau.compiler.kernels.matmul_element import Element
-from flambeau.compiler.kernels.matmul_facts import Facts, batch_addresses, call_epilogue, k_of_batch
+from flambeau.compiler.kernels.matmul_element import Element, Facts, batch_addresses, call_epilogue, k_of_batch
 from flambeau.compiler.tile.contract import rank_one
 from flambeau.runtime.target import Target
 from flambeau.symbols import roughly_over
@@ -162,12 +161,9 @@ def dot_body(facts: Facts, has_epilogue: bool, shape: tuple[int, int, int], dot:
             return [element.add(b, width, total, value) for total, value in zip(totals, sums, strict=True)]
 
         sums = b.loop(0, whole, BLOCK * stride, block, zeros)
-
-        def tail(k: str, *accumulators: str) -> list[str]:
+        with b.fold(whole, w["k"], terms, [(type_, value) for value in sums]) as (k, sums):
             mask = b.tail_mask(b.sub(w["k"], k), terms)
-            return steps(k, accumulators, 1, mask)  # one vector at a time, into the first accumulator of each output
-
-        sums = b.loop(whole, w["k"], terms, tail, [(type_, value) for value in sums])
+            sums[:] = steps(k, sums, 1, mask)
         totals = []
         for first in range(0, len(sums), vectors):
             total, *others = sums[first : first + vectors]

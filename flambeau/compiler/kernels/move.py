@@ -5,7 +5,7 @@
 | `take_rows`, `put_rows`, `put`                         | rows.py     |
 | `gather`, `scatter`                                    | elements.py |
 | `sort`                                                 | sort.py     |
-| `topk`                                                 | topk.py     |
+| `topk`                                                 | sort.py     |
 | `cumsum`, `cumprod`, `cummax`, `cummin`, `logcumsumexp`| scan.py     |
 
 Inputs may be views of any strides; results are dense, row-major.
@@ -21,8 +21,7 @@ from flambeau.compiler.kernel import Kernel
 from flambeau.compiler.kernels.elements import gather_kernels, make_gather, make_scatter
 from flambeau.compiler.kernels.rows import make_put_rows, make_take_rows
 from flambeau.compiler.kernels.scan import make_scan
-from flambeau.compiler.kernels.sort import make_sort
-from flambeau.compiler.kernels.topk import make_topk
+from flambeau.compiler.kernels.sort import make_sort, make_topk
 
 
 def _take_rows(graph: Graph, node_index: int) -> list[Kernel]:

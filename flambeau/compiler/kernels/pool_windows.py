@@ -109,14 +109,12 @@ def _windows(b: Builder, facts: Facts, w: dict[str, str], source: str, start: An
                     return unrolled(list(carry))
                 line = b.gep(element.memory, source, b.mul(y, w["source_y"]))
                 wanted = left if facts.inside else b.op(f"select i1 {inside}, i64 {left}, i64 0")
-
-                def one(tx: str, *inner: str) -> list[str]:
+                types = [type_ for type_, _ in carry_types]
+                with b.fold(0, w["kernel_x"], 1, list(zip(types, carry, strict=True))) as (tx, inner):
                     x, lanes, read = column(tx, wanted)
                     values = element.widen(b, width, read(b.gep(element.memory, line, b.mul(x, w["source_x"]))))
-                    return list(tap(values, lanes, y, x, list(inner)))
-
-                types = [type_ for type_, _ in carry_types]
-                return b.loop(0, w["kernel_x"], 1, one, list(zip(types, carry, strict=True)))
+                    inner[:] = list(tap(values, lanes, y, x, list(inner)))
+                return inner
 
             if columns and facts.kind != GATHER:
                 fetch(ox, oy)

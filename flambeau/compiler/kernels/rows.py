@@ -19,10 +19,9 @@ from flambeau.compiler.emit.code import ELEMENT_BYTES, OF_BYTES, Array, Code
 from flambeau.compiler.emit.lanes import Lanes
 from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import ErrorRecord, Kernel, Word
-from flambeau.compiler.kernels.copies import dense_base, strided_copy
 from flambeau.compiler.kernels.description import describe_code
-from flambeau.compiler.kernels.element import Element, element_of
-from flambeau.compiler.kernels.move_layout import INDEX_ERROR, Group, address, checked_index, group, reads
+from flambeau.compiler.kernels.memory import dense_base, strided_copy
+from flambeau.compiler.kernels.move_layout import INDEX_ERROR, Element, Group, address, checked_index, element_of, group, reads
 from flambeau.symbols import maximum
 
 # Bytes of a column block. Narrower ones would leave the hardware prefetcher nothing to run after.
