@@ -297,3 +297,19 @@ def test_swapped_tensors(name: str) -> None:
 
     ours, theirs = (outcome(lambda m=m: call(m)) for m in BOTH)
     assert ours == theirs
+
+
+def test_state_for_a_rank_that_is_not_there() -> None:
+    """A sharded optimizer's state goes to no rank then: its state_dict() says so, the call does not."""
+
+    def call(m: Any) -> Any:
+        m.distributed.init_process_group("gloo", store=m.distributed.HashStore(), rank=0, world_size=1)
+        try:
+            made = module(m, "distributed.optim").ZeroRedundancyOptimizer(m.nn.Linear(2, 2).parameters(), optimizer_class=m.optim.SGD, lr=0.1)
+            made.consolidate_state_dict(to=1)
+            return type(outcome(made.state_dict)), "has not been consolidated on this rank" in outcome(made.state_dict)[1]
+        finally:
+            m.distributed.destroy_process_group()
+
+    ours, theirs = map(call, BOTH)
+    assert ours == theirs == (tuple, True)

@@ -127,8 +127,11 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
 
     # -- saving and loading -----------------------------------------------------------------------------------------------------------
     def consolidate_state_dict(self, to: int = 0) -> None:
-        """All ranks call this: rank `to` of the group gets the state of all, for its state_dict()."""
+        """All ranks call this: rank `to` of the group gets the state of all, for its state_dict(); no rank, if the group has none of that number."""
         _copy_options(self.param_groups, self.optim.param_groups)
+        if not 0 <= to < self.world_size:  # trainers name a rank of the job's, whose size they do not know
+            self._all_state_dicts = []
+            return
         place: list[Any] | None = [None] * self.world_size if self.rank == to else None
         gather_object(self.optim.state_dict(), place, group=self.process_group, group_dst=to)
         self._all_state_dicts = place or []
