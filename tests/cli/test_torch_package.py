@@ -110,6 +110,16 @@ def test_no_module_is_executed_twice(installed: Environment) -> None:
     assert counted == "[]"
 
 
+def test_functorch_comes_along(installed: Environment) -> None:
+    """Before torch is imported too, with its submodules."""
+    found = installed.code("""
+        import functorch, functorch.experimental.control_flow
+        from functorch.einops import rearrange
+        import flambeau.functorch, torch
+        print(functorch is flambeau.functorch, functorch.vmap(lambda x: x + 1)(torch.ones(2)).tolist(), functorch.__version__ == torch.__version__)""")
+    assert found == "True [2.0, 2.0] True"
+
+
 def test_errors_carry_torchs_names(installed: Environment) -> None:
     text = installed.code("""
         import torch, traceback
