@@ -20,16 +20,20 @@ def wait_tensor(tensor: Any) -> Any:
 
 
 def _group(given: Any) -> ProcessGroup:
-    """The group: itself, all ranks as a list, or a mesh of one dim. NotImplementedError for others."""
+    """The group: itself, all ranks as a list, a mesh of one dim, or (mesh, dim). NotImplementedError for others."""
     if given is None:
         return default_group()
     if isinstance(given, ProcessGroup):
         return given
     if hasattr(given, "get_group"):
         return given.get_group()  # type: ignore[no-any-return]
+    if isinstance(given, tuple) and len(given) == 2 and hasattr(given[0], "get_group"):
+        return given[0].get_group(given[1])  # type: ignore[no-any-return]
     if isinstance(given, (list, tuple)) and list(given) == default_group().ranks:
         return default_group()
-    raise NotImplementedError(f"torch.distributed functional collectives: the group must be a ProcessGroup (or a list of all ranks), got {given!r}")
+    raise NotImplementedError(
+        f"torch.distributed functional collectives: the group must be a ProcessGroup, a DeviceMesh, (mesh, dim) or a list of all ranks, got {given!r}"
+    )
 
 
 def _op(name: Any) -> Any:

@@ -38,22 +38,26 @@ class Shard(Placement):
     _local_shard_size_and_offset = local_shard_size_and_offset
 
     def _split_tensor(self, tensor: Any, num_chunks: int, *, with_padding: bool = True, contiguous: bool = True) -> tuple[list[Any], list[int]]:
-        """The parts of all processes, and by how much each was made longer (by zeros) so that all have one size; no such numbers without that."""
+        """The parts of all processes, and by how much each is made longer (by zeros) so that all have one size; no such numbers without that."""
         from flambeau.distributed.tensor._collective_utils import pad_tensor
 
         if not 0 <= self.dim < tensor.ndim:
             raise AssertionError(f"Sharding dim {self.dim} greater than tensor ndim {tensor.ndim}")
-        size = tensor.shape[self.dim]
-        full = (size + num_chunks - 1) // num_chunks
-        parts, pads = [], []
-        for rank in range(num_chunks):
-            length, start = self.local_shard_size_and_offset(size, num_chunks, rank)
-            part = tensor.narrow(self.dim, start, length)
-            if with_padding:
-                part = pad_tensor(part, self.dim, full - length)
-                pads.append(full - length)
-            parts.append(part.contiguous() if contiguous else part)
+        parts = [self._rows(tensor, num_chunks, rank) for rank in range(num_chunks)]
+        pads = []
+        if with_padding:
+            longest = max(part.shape[self.dim] for part in parts)
+            pads = [longest - part.shape[self.dim] for part in parts]
+            if not isinstance(self, _StridedShard):  # as in PyTorch, whose strided parts stay as long as they are
+                parts = [pad_tensor(part, self.dim, pad) for part, pad in zip(parts, pads, strict=True)]
+        if contiguous:
+            parts = [part.contiguous() for part in parts]
         return parts, pads
+
+    def _rows(self, tensor: Any, num_chunks: int, rank: int) -> Any:
+        """What one process has of a tensor."""
+        length, start = self.local_shard_size_and_offset(tensor.shape[self.dim], num_chunks, rank)
+        return tensor.narrow(self.dim, start, length)
 
     def __str__(self) -> str:
         return f"S({self.dim})"
@@ -64,6 +68,13 @@ class _StridedShard(Shard):
     """Cut along a dim that later dims of the mesh have cut already, into `split_factor` parts: fully_shard of what is tensor parallel."""
 
     split_factor: int = 1
+
+    def _rows(self, tensor: Any, num_chunks: int, rank: int) -> Any:
+        """What one process has of each of the parts that later dims of the mesh have cut."""
+        import flambeau
+
+        cut = Shard(self.dim)
+        return flambeau.cat([cut._rows(cut._rows(tensor, self.split_factor, i), num_chunks, rank) for i in range(self.split_factor)], dim=self.dim)
 
     def __str__(self) -> str:
         return f"_S({self.dim}, {self.split_factor})"

@@ -6,9 +6,11 @@ import warnings
 
 import torch
 import torch.distributed as dist
+import torch.distributed._functional_collectives as funcol
 from torch.distributed.device_mesh import DeviceMesh, _mesh_resources, init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor._collective_utils import mesh_broadcast, mesh_scatter, unpad_tensor
+from torch.distributed.tensor.placement_types import _StridedShard
 
 rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 dist.init_process_group("gloo", init_method=os.environ["INIT"], rank=rank, world_size=size)
@@ -60,6 +62,12 @@ with warnings.catch_warnings(record=True) as told:
     line = distribute_tensor(torch.arange(8.0), init_device_mesh("cpu", (size,)), [Shard(0)])
     found["one number"] = ((line + torch.tensor([2.0])).to_local().tolist(), any("non-scalar tensor with numel=1" in str(w.message) for w in told))
 
+for number, given in enumerate(((grid, 1), grid["dp"], (grid["tp"], 0), grid["tp"].get_group())):
+    found["functional", number] = funcol.all_reduce(torch.tensor([10.0**rank]), "sum", given).tolist()
+for factor in (1, 2, 3):
+    for padded in (True, False):
+        pieces, pads = _StridedShard(0, split_factor=factor)._split_tensor(torch.arange(22.0).reshape(11, 2), size, with_padding=padded)
+        found["strided", factor, padded] = ([piece.tolist() for piece in pieces], pads)
 for number, mesh in enumerate((grid, grid["tp"])):
     for d in range(mesh.ndim):
         whole = torch.arange(10.0).reshape(5, 2) + 100 * rank
