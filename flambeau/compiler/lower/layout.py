@@ -401,7 +401,7 @@ def _work(graph: Graph, body: Body, sizes: dict[int, int], nest: Nest, points: i
 
 def in_place_pairs(graph: Graph, body: Body) -> tuple[tuple[int, int], ...]:
     """(write, read) pairs of roots that may share a buffer: every element is read, last, where it is written."""
-    uses: dict[int | None, list[Access]] = {}
+    uses: dict[int | None, list[RawAccess]] = {}
     for a in body.accesses:
         uses.setdefault(a.value, []).append(a)
     loaded = dict.fromkeys(a.value for a in body.accesses if a.role == "load" and a.value is not None and a.value not in graph.parameters)
