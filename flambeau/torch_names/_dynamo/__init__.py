@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from flambeau._dynamo import config as config
+from flambeau._dynamo.explaining import explain as explain
 from flambeau.compiling import (
     InvalidBackend,
     OptimizedModule,
@@ -62,11 +63,6 @@ def optimize(backend: Any = "inductor", *args: Any, **kwargs: Any) -> Any:
 
 optimize_assert = optimize
 error_on_graph_break = patch_dynamo_config = override_cudagraphs = _Passing
-
-
-def explain(f: Any, *args: Any, **kwargs: Any) -> Any:
-    """RuntimeError: `flambeau explain SCRIPT` prints what is compiled."""
-    raise RuntimeError("torch._dynamo.explain: nothing reads bytecode here; `flambeau explain SCRIPT` prints the graphs and kernels of a program")
 
 
 def export(f: Any, *args: Any, **kwargs: Any) -> Any:
