@@ -203,6 +203,8 @@ def test_a_server(folder: Path, model: str) -> None:
             found.append(np.array(answer["outputs"][0]["data"], np.float32).reshape(answer["outputs"][0]["shape"]))
         assert ask("GET", f"/v2/models/{model}/config")[1]["max_batch_size"] > 1
         check(folder, model, np.concatenate(found))
+        server.terminate()
+        assert server.wait(60) == 0  # and it takes its folder away
 
 
 NET = """

@@ -6,6 +6,7 @@ from typing import Any
 
 import flambeau as torch
 from flambeau import nn
+from flambeau.ao.quantization import Int4WeightOnlyConfig, Int8WeightOnlyConfig, quantize_
 from flambeau.cli.demo import DigitNet
 from flambeau.cli.demo_gpt import GPT
 from flambeau.export import Dim, ExportedProgram, export
@@ -36,3 +37,11 @@ class Spectrum(nn.Module):
 def spectrum() -> ExportedProgram:
     """Fourier transforms of signals of one length, with a dynamic batch."""
     return export(Spectrum(), (torch.randn(5, 202),), dynamic_shapes={"x": {0: Dim("batch", min=1, max=64)}})
+
+
+def coded(bits: int) -> ExportedProgram:
+    """Dense layers with weights of 8 or 4 bits, with a dynamic batch."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(100, 40), nn.ReLU(), nn.Linear(40, 10, bias=False))
+    quantize_(model, Int8WeightOnlyConfig() if bits == 8 else Int4WeightOnlyConfig(32))
+    return export(model.eval(), (torch.randn(4, 100),), dynamic_shapes=({0: Dim("batch", min=1, max=32)},))

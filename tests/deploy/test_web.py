@@ -126,3 +126,14 @@ def test_functions_are_as_exact_as_elsewhere(tmp_path: Path) -> None:
         finite = np.isfinite(wanted) & (np.abs(wanted) > 1e-30)
         error = np.abs(values - wanted)[finite] / np.spacing(np.abs(wanted[finite]))
         assert error.max() <= 4, (i, error.max(), x[finite][error.argmax()])
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+def test_weights_of_8_and_4_bits(bits: int, tmp_path: Path) -> None:
+    program = models.coded(bits)
+    build(program, "wasm32", tmp_path, name="coded")
+    inputs = [np.random.default_rng(batch).normal(size=(batch, 100)).astype("float32") for batch in (1, 7, 8, 9, 32)]
+    for x, (made,) in zip(inputs, in_node(tmp_path, "coded", [call(x) for x in inputs]), strict=True):
+        with torch.no_grad():
+            expected = program.module()(torch.from_numpy(x)).numpy()
+        assert np.abs(np.array(made["data"]).reshape(made["shape"]) - expected).max() < 1e-4 * np.abs(expected).max()

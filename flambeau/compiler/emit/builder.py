@@ -114,6 +114,16 @@ class Builder:
         """Call the function without a result at `address`."""
         self.emit(f"call void {address}({', '.join(f'{t} {v}' for t, v in arguments)})")
 
+    def multiply_add(self, element: str, width: int, x: str, y: str, accumulator: str) -> str:
+        """x * y + accumulator of floats or doubles, rounded once if the machine can in one instruction: WebAssembly rounds twice."""
+        type_ = vector(element, width)
+        if self.target.relaxed and type_ in ("<4 x float>", "<2 x double>"):
+            return self.call(type_, f"llvm.wasm.relaxed.madd.v{width}f{32 if width == 4 else 64}", [(type_, x), (type_, y), (type_, accumulator)])
+        if not self.target.fused:
+            return self.op(f"fadd {type_} {self.op(f'fmul {type_} {x}, {y}')}, {accumulator}")
+        suffix = _suffix(element) if width == 1 else f"v{width}{_suffix(element)}"
+        return self.call(type_, f"llvm.fma.{suffix}", [(type_, x), (type_, y), (type_, accumulator)])
+
     # -- memory -------------------------------------------------------------------------------------------------
     def prefetch(self, address: str, level: int = 2, write: bool = False) -> None:
         """Have the line of memory at an address brought into the cache of this level (1 to 3), to be read or written; nothing where no instruction does."""

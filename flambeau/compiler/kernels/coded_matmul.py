@@ -174,9 +174,9 @@ def _weights(b: Builder, facts: Facts, w: dict[str, str], out: str, n: str, rows
                     zero = b.load("float", b.gep("float", zeros[r], b.mul(group, w["zeros_column"])), 4)
                     together = b.op(f"fmul float {scale}, {together}")
                     offset = b.op(f"fmul float {zero}, {offset}")
-                offsets[r] = b.call("float", "llvm.fma.f32", [("float", together), ("float", offset), ("float", offsets[r])])
+                offsets[r] = b.multiply_add("float", 1, together, offset, offsets[r])
             of_all = b.splat("float", width, together)
-            sums[r] = b.call(sums_type, f"llvm.fma.v{width}f32", [(sums_type, parts[r]), (sums_type, of_all), (sums_type, sums[r])])
+            sums[r] = b.multiply_add("float", width, parts[r], of_all, sums[r])
         found[:] = [*sums, *offsets]
     for r in range(rows):
         value, count = found[r], width
@@ -216,7 +216,7 @@ def _products(b: Builder, w: dict[str, str], scales: str, zeros: str, products: 
         else:
             b.store(floats, together, b.gep("float", products, i), 4)
         offset = b.op(f"fmul {floats} {at(zeros)}, {at(w['sums'])}")
-        return b.call(floats, f"llvm.fma.v{width}f32", [(floats, together), (floats, offset), (floats, carried)])
+        return b.multiply_add("float", width, together, offset, carried)
 
     whole = b.mul(b.sdiv(w["blocks"], width), width)
     (total,) = b.loop(0, whole, width, lambda i, carried: [step(i, "", carried)], [(floats, "zeroinitializer")])
@@ -277,6 +277,6 @@ def _floats(b: Builder, facts: Facts, w: dict[str, str], codes: list[str], numbe
                     loaded = b.op(f"and {octets} {loaded}, {b.splat('i8', width, '15')}")
             weight = b.op(f"uitofp {octets} {loaded} to {floats}")
             x = b.load(floats, b.gep("float", w["high"], b.add(start, first)), 4)
-            total = b.call(floats, f"llvm.fma.v{width}f32", [(floats, weight), (floats, x), (floats, total)])
+            total = b.multiply_add("float", width, weight, x, total)
         found.append(total)
     return found

@@ -111,15 +111,9 @@ class Element:
     def multiply_add(self, b: Builder, width: int, x: str, y: str, accumulator: str) -> str:
         """x * y + accumulator, rounded once if floating and the machine can in one instruction."""
         type_ = vector(self.compute, width)
-        if self.is_float and b.target.relaxed and type_ in ("<4 x float>", "<2 x double>"):
-            return b.call(type_, f"llvm.wasm.relaxed.madd.v{width}f{32 if width == 4 else 64}", [(type_, x), (type_, y), (type_, accumulator)])
-        if self.is_float and not b.target.fused:
-            return b.op(f"fadd {type_} {b.op(f'fmul {type_} {x}, {y}')}, {accumulator}")
-        if not self.is_float:
-            return b.op(f"add {type_} {b.op(f'mul {type_} {x}, {y}')}, {accumulator}")
-        letter = "f32" if self.compute == "float" else "f64"
-        suffix = letter if width == 1 else f"v{width}{letter}"
-        return b.call(type_, f"llvm.fma.{suffix}", [(type_, x), (type_, y), (type_, accumulator)])
+        if self.is_float:
+            return b.multiply_add(self.compute, width, x, y, accumulator)
+        return b.op(f"add {type_} {b.op(f'mul {type_} {x}, {y}')}, {accumulator}")
 
     def multiply_add_parts(self, b: Builder, width: int, x: tuple[str, ...], y: tuple[str, ...], accumulator: tuple[str, ...]) -> tuple[str, ...]:
         """The same of all parts of an element: of complex ones the real and the imaginary part."""
