@@ -5,11 +5,10 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Any
 
-from flambeau.trace.state import State
-
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
     from flambeau.trace.recorder import Trace
+    from flambeau.trace.state import State
 
 _NEAR = 64  # so many states from the end are looked at one by one
 
