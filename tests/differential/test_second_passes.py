@@ -20,8 +20,7 @@ from tests.differential.sweep import on_alarm
 
 # Documented (docs/differences.md, "A second backward pass"): compositions that keep more here, or whose further results are calls of their own.
 OTHERWISE = {
-    "as_strided_scatter", "combinations", "diagonal_scatter", "linalg.lstsq", "linalg.norm/subgradients_at_zero", "native_batch_norm", "native_group_norm",
-    "native_layer_norm", "select_scatter", "slice_scatter", "triangular_solve", "linalg.eig", "grid_sampler_3d",
+    "as_strided_scatter", "diagonal_scatter", "linalg.lstsq", "native_group_norm", "native_layer_norm", "select_scatter", "slice_scatter", "triangular_solve",
 }  # fmt: skip
 LABELS = sorted(label for label in set(OPERATORS) - INTERNAL - OTHERWISE if OPERATORS[label].supports_autograd and supported(label, "float64"))
 
