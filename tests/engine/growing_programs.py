@@ -26,6 +26,23 @@ def leaf(torch: Any, *shape: int) -> Any:
     return torch.ones(*shape, requires_grad=True)
 
 
+def same_function(torch: Any) -> Any:
+    """A custom function that gives its argument, and saves it."""
+
+    class Same(torch.autograd.Function):  # type: ignore[misc]
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            ctx.save_for_backward(x)
+            return x * 1.0
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Any) -> Any:
+            (x,) = ctx.saved_tensors
+            return gradient * (x == x)
+
+    return Same
+
+
 @program
 def chain(torch: Any, n: int) -> None:
     x = y = leaf(torch, 3)
@@ -135,19 +152,9 @@ def hooks(torch: Any, n: int) -> None:
 
 @program
 def custom_functions(torch: Any, n: int) -> None:
-    class Same(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx: Any, x: Any) -> Any:
-            ctx.save_for_backward(x)
-            return x * 1.0
-
-        @staticmethod
-        def backward(ctx: Any, gradient: Any) -> Any:
-            return gradient * ctx.saved_tensors[0]
-
-    y = leaf(torch, 3)
+    same, y = same_function(torch), leaf(torch, 3)
     for _ in range(n):
-        y = Same.apply(y)
+        y = same.apply(y)
     y.sum().backward()
 
 

@@ -12,6 +12,7 @@ import pytest
 
 import flambeau
 from flambeau.trace import tiers
+from tests.engine.growing_programs import same_function
 
 COUNT = 60
 
@@ -24,16 +25,7 @@ def _tier(request: pytest.FixtureRequest) -> Iterator[None]:
     tiers.MODE[0] = before
 
 
-class Same(flambeau.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Any) -> Any:
-        ctx.save_for_backward(x)
-        return x * 1.0
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Any) -> Any:
-        (x,) = ctx.saved_tensors
-        return gradient * (x == x)
+Same = same_function(flambeau)
 
 
 def seen(x: Any) -> Any:

@@ -10,7 +10,6 @@ line of JSON for each: its file, class and name, and "passed", "skipped", or wha
 import builtins
 import importlib.util
 import json
-import multiprocessing
 import os
 import sys
 import tempfile
@@ -26,6 +25,7 @@ os.environ.update(BACKEND="gloo", OMP_NUM_THREADS="1", TORCH_DISTRIBUTED_DEBUG="
 SHARED = ("torch.testing._internal", "torch.testing._comparison", "torch.utils._import_utils")  # modules of PyTorch's that are read from its installation
 
 import torch  # noqa: E402
+from forked_ranks import outcome  # noqa: E402 - of this folder
 
 OURS = "flambeau" in torch.__file__
 
@@ -145,7 +145,7 @@ def load():
     return found
 
 
-def run_rank(common, cls, rank, size, name, file, pipe):
+def run_rank(common, cls, size, name, file, rank, pipe):
     """One rank of a test."""
     log = open(os.environ.get("RANK_OUTPUT", os.devnull), "a")  # noqa: SIM115
     os.dup2(log.fileno(), 1)
@@ -183,49 +183,12 @@ def run_rank(common, cls, rank, size, name, file, pipe):
 
 def run_test(common, cls, name):
     """A test's outcome."""
-    context = multiprocessing.get_context("fork")
     many = issubclass(cls, (common.MultiProcessTestCase, common.MultiThreadedTestCase))
     size = cls(name).world_size if many else 1
+    skips = {skip.exit_code for skip in common.TEST_SKIPS.values()}
     with tempfile.TemporaryDirectory() as folder:
         os.environ["TEMP_DIR"] = folder
-        processes, pipes = [], []
-        for rank in range(size):
-            own, theirs = context.Pipe()
-            process = context.Process(target=run_rank, args=(common, cls, rank, size, name, os.path.join(folder, "shared"), theirs))
-            process.start()
-            theirs.close()
-            processes.append(process)
-            pipes.append(own)
-        texts = []
-        end = time.monotonic() + LIMIT
-
-        def read():
-            for pipe in pipes:
-                try:
-                    while pipe.poll(0.01):
-                        texts.append(pipe.recv())
-                except (EOFError, OSError):
-                    pass
-
-        while any(p.is_alive() for p in processes) and time.monotonic() < end:
-            read()
-            if texts:
-                end = min(end, time.monotonic() + 2)
-        late = [rank for rank, p in enumerate(processes) if p.is_alive()]
-        for process in processes:
-            process.kill()
-            process.join()
-        read()
-    texts = [t for t in texts if isinstance(t, str)]
-    if texts:
-        return texts[0][-2500:]
-    if late:
-        return f"timed out: ranks {late}"
-    codes = [p.exitcode for p in processes]
-    skips = {skip.exit_code for skip in common.TEST_SKIPS.values()}
-    if all(code in skips for code in codes):
-        return "skipped"
-    return "passed" if codes == [0] * len(codes) else f"exit codes {codes}"
+        return outcome(size, run_rank, (common, cls, size, name, os.path.join(folder, "shared")), LIMIT, skips, 2500)
 
 
 def main():
@@ -262,11 +225,11 @@ def main():
             start = time.monotonic()
             skipped = getattr(getattr(cls, name), "__unittest_skip__", False) or getattr(cls, "__unittest_skip__", False)
             try:
-                outcome = "skipped" if skipped else run_test(common, cls, name)
+                found = "skipped" if skipped else run_test(common, cls, name)
             except Exception:
-                outcome = traceback.format_exc()
+                found = traceback.format_exc()
             with OUT.open("a") as file:
-                file.write(json.dumps({"test": test, "outcome": outcome, "seconds": round(time.monotonic() - start, 2)}) + "\n")
+                file.write(json.dumps({"test": test, "outcome": found, "seconds": round(time.monotonic() - start, 2)}) + "\n")
 
 
 if __name__ == "__main__":

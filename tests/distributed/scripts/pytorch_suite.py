@@ -9,9 +9,9 @@
 import importlib
 import importlib.util
 import json
-import multiprocessing
 import os
 import sys
+import tempfile
 import time
 import types
 from pathlib import Path
@@ -22,6 +22,7 @@ os.environ.update(BACKEND="gloo", WORLD_SIZE=os.environ.get("WORLD_SIZE", "2"), 
 
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
+from forked_ranks import outcome  # noqa: E402 - of this folder
 
 OURS = "flambeau" in torch.__file__
 
@@ -76,7 +77,6 @@ def absent(names):
 
 def stand_ins():
     """What the files import of PyTorch's own testing, and of its internals."""
-    import tempfile
     import unittest
     from contextlib import contextmanager
 
@@ -140,7 +140,7 @@ def stand_ins():
     module("torch.utils._python_dispatch", TorchDispatchMode=object)
 
 
-def run_rank(cls, rank, name, file, pipe):
+def run_rank(cls, name, file, rank, pipe):
     """One rank of a test."""
     sys.stdout = sys.stderr = open(os.environ.get("RANK_OUTPUT", os.devnull), "a")  # noqa: SIM115
     cls._run(rank, name, file, pipe)
@@ -148,52 +148,12 @@ def run_rank(cls, rank, name, file, pipe):
 
 def run_test(suite, cls, name):
     """A test's outcome."""
-    import tempfile
-
-    context = multiprocessing.get_context("fork")
+    skips = {skip.exit_code for skip in suite.TEST_SKIPS.values()}
     with tempfile.TemporaryDirectory() as folder:
         os.environ["TEMP_DIR"] = folder
         for part in ("barrier", "test_dir", "init_dir"):
             os.mkdir(os.path.join(folder, part))
-        processes, pipes = [], []
-        for rank in range(int(os.environ["WORLD_SIZE"])):
-            own, theirs = context.Pipe()
-            process = context.Process(target=run_rank, args=(cls, rank, name, os.path.join(folder, "init_dir", "shared"), theirs))
-            process.start()
-            theirs.close()
-            processes.append(process)
-            pipes.append(own)
-        texts = []
-        end = time.monotonic() + LIMIT
-        while any(p.is_alive() for p in processes) and time.monotonic() < end:
-            for pipe in pipes:
-                try:
-                    while pipe.poll(0.02):
-                        texts.append(pipe.recv())
-                except (EOFError, OSError):
-                    pass
-            if texts:
-                end = min(end, time.monotonic() + 2)
-        late = [rank for rank, p in enumerate(processes) if p.is_alive()]
-        for process in processes:
-            process.kill()
-            process.join()
-        for pipe in pipes:
-            try:
-                while pipe.poll(0):
-                    texts.append(pipe.recv())
-            except (EOFError, OSError):
-                pass
-    texts = [t for t in texts if isinstance(t, str)]
-    if texts:
-        return texts[0][-1500:]
-    if late:
-        return f"timed out: ranks {late}"
-    codes = [p.exitcode for p in processes]
-    skips = {skip.exit_code for skip in suite.TEST_SKIPS.values()}
-    if all(code in skips for code in codes):
-        return "skipped"
-    return "passed" if codes == [0] * len(codes) else f"exit codes {codes}"
+        return outcome(int(os.environ["WORLD_SIZE"]), run_rank, (cls, name, os.path.join(folder, "init_dir", "shared")), LIMIT, skips, 1500)
 
 
 def main():
@@ -218,11 +178,11 @@ def main():
         method = getattr(Tests, name, None)
         start = time.monotonic()
         if getattr(method, "__unittest_skip__", False):
-            outcome = "skipped"
+            found = "skipped"
         else:
-            outcome = run_test(suite, Tests, name)
+            found = run_test(suite, Tests, name)
         with OUT.open("a") as file:
-            file.write(json.dumps({"test": name, "outcome": outcome, "seconds": round(time.monotonic() - start, 2)}) + "\n")
+            file.write(json.dumps({"test": name, "outcome": found, "seconds": round(time.monotonic() - start, 2)}) + "\n")
 
 
 if __name__ == "__main__":
