@@ -735,5 +735,5 @@ class Code:
         """The function of the sizes that runs the lines and returns `result`; `scope`: what the lines call."""
         body = "\n".join([f"    {line}" for line in [*self.lines, f"return {result}"]])
         scope |= self.scope
-        exec(compile(f"def sizes(s):\n{body}", "<sizes>", "exec"), scope)
+        exec(compile(f"def sizes(s):\n{body}", "<flambeau sizes>", "exec"), scope)
         return scope["sizes"]  # type: ignore[no-any-return]

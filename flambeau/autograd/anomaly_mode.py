@@ -18,6 +18,7 @@ from typing import Any
 from flambeau.autograd.function import Function
 from flambeau.ops import dispatch, instrument
 from flambeau.ops.signatures import must_be
+from flambeau.runtime.python_code import GENERATED
 from flambeau.tensor import Tensor
 from flambeau.trace.recorder import Trace, local
 from flambeau.trace.while_set import begun, while_locked
@@ -51,7 +52,7 @@ class _Call:
         frame: Any = sys._getframe(2)
         while frame is not None:
             file, owner = frame.f_code.co_filename, frame.f_locals.get("self")
-            if "/flambeau/" not in file.replace("\\", "/") and not file.startswith("<flambeau"):
+            if "/flambeau/" not in file.replace("\\", "/") and not file.startswith(GENERATED):
                 frames.append(traceback.FrameSummary(file, frame.f_lineno, frame.f_code.co_name, lookup_line=False))
             elif frame.f_code.co_name == "__call__" and hasattr(owner, "named_modules"):
                 modules.append(owner)

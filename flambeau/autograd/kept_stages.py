@@ -229,7 +229,7 @@ def _learn(engine: Engine, segment: KeptSegment, piece: KeptPiece, key: Any, gra
     if not engine.retain:
         lines.append("    segment.done = used")
     lines += ["    counters.kept_stages += 1", "    return True"]
-    exec(compiled("\n".join(lines), "<kept piece>"), scope)
+    exec(compiled("\n".join(lines), "<flambeau kept piece>"), scope)
     piece.stages[key] = scope.pop("run")
 
 

@@ -381,7 +381,7 @@ class Assembly:
             "    def run(inputs, parameters, held=programs):", *[f"        {line}" for line in lines],
             f"        return [{', '.join(results)}]", "    return run",
         ))  # fmt: skip
-        exec(compiled(text, "<plan>"), scope)
+        exec(compiled(text, "<flambeau plan>"), scope)
         return scope.pop("make")  # type: ignore[no-any-return]
 
     def fail_part(self, indices: list[int]) -> Callable[[int], NoReturn]:

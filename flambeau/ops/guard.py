@@ -196,7 +196,7 @@ def nested(source: str, free: tuple[str, ...]) -> CodeType:
         inside = "\n".join(["  " + line for line in [*source.splitlines(), *[f" {name}" for name in free]]])  # behind the last `return` or `raise`
         source = f"def outer_():\n  {' = '.join(free)} = None\n{inside}\n  return f\nf = outer_()"
     made: dict[str, Any] = {}
-    exec(compile(source, "<guard>", "exec", dont_inherit=True), made)
+    exec(compile(source, "<flambeau guard>", "exec", dont_inherit=True), made)
     code: CodeType = made["f"].__code__
     return code
 

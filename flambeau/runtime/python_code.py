@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from functools import lru_cache
 from types import CodeType
+from typing import Final
+
+GENERATED: Final = "<flambeau"  # how the name of every text begins that is compiled here: tracebacks, debuggers and other threads know our frames by it
 
 
 @lru_cache(maxsize=2048)

@@ -384,7 +384,7 @@ def _record(tr: Trace, model: State, template: Ints, sizes: tuple[int, ...], int
     code.check(rec.guards.values())
     code.lines.append("return s")
     scope: dict[str, Any] = {}
-    exec(compile("def match(s, x):\n" + "\n".join([f"    {line}" for line in code.lines]), "<guards>", "exec"), scope)
+    exec(compile("def match(s, x):\n" + "\n".join([f"    {line}" for line in code.lines]), "<flambeau guards>", "exec"), scope)
     variant.match = scope["match"]
     made_at(variant, sizes)
     variant.template = template

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final, TypeVar, cast
 
+from flambeau.runtime.python_code import GENERATED
 from flambeau.trace.while_set import while_switched
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -23,10 +24,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 _ROOT: Final = Path(__file__).parent.parent
 # Where a call may be half done: the generated functions, and these.
 _ENGINE: Final = (
-    "<flambeau operation",
-    "<immediate call>",
-    "<kept piece>",
-    "<plan>",
+    GENERATED,
     *[str(_ROOT / name) for name in ("trace", "compiler", "runtime", "autograd/engine.py", "autograd/kept_stages.py")],
 )
 

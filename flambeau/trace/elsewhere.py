@@ -21,6 +21,7 @@ from time import perf_counter, sleep
 from typing import TYPE_CHECKING, Any, Final
 
 from flambeau.runtime import forking
+from flambeau.runtime.python_code import GENERATED
 from flambeau.trace import quiet
 from flambeau.trace.blank import blank
 from flambeau.trace.evaluate import flush, graph_of
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 _PACKAGE: Final = str(Path(__file__).parent.parent)
 # Between the calls of these parts of the package a trace is whole, as between those of a user's program.
 _OUTSIDE: Final = tuple(f"{_PACKAGE}/{name}/" for name in ("nn/modules", "nn/parallel", "utils/data", "distributed", "multiprocessing", "testing", "cli"))
-_GENERATED: Final = ("<flambeau operation", "<immediate call>", "<plan>", "<guard>")
 NAP: Final = 5e-5  # seconds
 _INTERVAL: Final = 0.005  # seconds between switches of threads while a trace is taken
 _PATIENCE: Final = 0.1  # seconds until a value is computed beside a thread that is in the middle of a call
@@ -177,7 +177,7 @@ def _between_calls(thread: int | None) -> bool:
     at = sys._current_frames().get(thread or 0)
     while at is not None:
         name = at.f_code.co_filename
-        if name.startswith(_GENERATED) or (name.startswith(_PACKAGE) and not name.startswith(_OUTSIDE)):
+        if name.startswith(GENERATED) or (name.startswith(_PACKAGE) and not name.startswith(_OUTSIDE)):
             return False
         at = at.f_back
     return True

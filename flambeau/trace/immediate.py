@@ -266,7 +266,7 @@ def _teach(tr: Trace, call: State, known: dict[int, Meta], sizes: dict[int, int]
     scope["meta"] = meta
     lines += ["    t._gen = t._slot = -1", "    t._meta = meta"]
     lines += [f"    t._immediate = made, {generation}, {', '.join(names)}", "    counters.immediate_calls += 1", "    return t"]
-    exec(compiled("\n".join(lines), "<immediate call>"), scope)
+    exec(compiled("\n".join(lines), "<flambeau immediate call>"), scope)
     made.run = scope["run"]
     made.block = pack(f"={len(words)}q", *words)
     assert made.known is not None

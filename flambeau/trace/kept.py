@@ -184,7 +184,7 @@ def _teach(tr: Trace, made: KeptPiece, inputs: list[State], order: list[int], gi
     made.plan, made.inputs = plan, tuple(slots)
     writer = _Writer(made, inputs, order, given, own)
     text, scope = writer.written(tr)
-    exec(compiled(text, "<kept piece>"), scope)
+    exec(compiled(text, "<flambeau kept piece>"), scope)
     made.run = scope.pop("run")  # whose globals it would be: see `forgotten`
     return True
 

@@ -8,10 +8,10 @@ import weakref
 from types import CodeType, FrameType
 from typing import Any, Final
 
+from flambeau.runtime.python_code import GENERATED
 from flambeau.runtime.untracked import record
 
 _PACKAGE: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-_MADE: Final = ("<flambeau", "<plan", "<immediate")  # texts that are compiled here
 _ours: dict[str, bool] = {}  # by file name
 MODULE_CALLS: Final[set[CodeType]] = set()  # the code that runs a module's forward (nn/modules/module.py)
 
@@ -20,7 +20,7 @@ def is_ours(file: str) -> bool:
     """Whether code of this file name belongs to the package."""
     found = _ours.get(file)
     if found is None:
-        found = _ours[file] = file.startswith(_MADE) or os.path.abspath(file).startswith(_PACKAGE)
+        found = _ours[file] = file.startswith(GENERATED) or os.path.abspath(file).startswith(_PACKAGE)
     return found
 
 

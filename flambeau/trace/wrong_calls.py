@@ -14,6 +14,8 @@ from opcode import opmap
 from types import TracebackType
 from typing import Any, Final
 
+from flambeau.runtime.python_code import GENERATED
+
 _RAISE: Final = opmap["RAISE_VARARGS"]
 _OURS: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _LIBRARIES: Final = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib")} | {"<__array_function__", "<frozen"})
@@ -30,7 +32,7 @@ _NOTE: Final = "This is an error inside of flambeau, not one of the call. Please
 
 
 def _is_ours(file: str) -> bool:
-    return file.startswith((_OURS, "<flambeau"))
+    return file.startswith((_OURS, GENERATED))
 
 
 def unexpected(error: BaseException) -> bool:
