@@ -69,7 +69,6 @@ class _Open:
     domain: Domain = field(default_factory=Domain)
     reads: set[int] = field(default_factory=set)
     depth: dict[int, int] = field(default_factory=dict)
-    alive: bool = True
     late: bool = False  # it computes values again: see recompute.py
     feeds: int = 0  # the groups that must have run before its contraction starts
 
@@ -225,9 +224,12 @@ class _Fusion:
                 group.reads.add(root)
                 self.readers.setdefault(root, []).append(group)
 
+    def _lives(self, group: _Open) -> bool:
+        """Whether it has not become part of another, whose number it then has."""
+        return self.living.get(group.number) is group
+
     def _merge(self, group: _Open, other: _Open) -> None:
         """Move the nodes of `other` (its loops are translated already) into `group`."""
-        other.alive = False
         del self.living[other.number]
         other.number = group.number
         group.late |= other.late
@@ -328,7 +330,7 @@ class _Fusion:
             lists = home.domain.new_lists(shape)
             self._place(home, index, node, lists, shape)
         for source in sources:
-            if source.alive and source is not home and source.kind == LOOPS:
+            if self._lives(source) and source is not home and source.kind == LOOPS:
                 reason = self._try_merge(home, source, node, shape)
                 if reason:
                     home.notes.append(f"group {source.number} is not fused with {node.op} (node {index}): {reason}")
@@ -548,7 +550,7 @@ class _Fusion:
         for value in node.inputs:
             root = self.root[value]
             for group in reversed(self.readers.get(root, [])[-4:]):
-                if not group.alive or group.kind != LOOPS or group.number in tried or self._full(group):
+                if not self._lives(group) or group.kind != LOOPS or group.number in tried or self._full(group):
                     continue
                 tried.add(group.number)
                 if self.home.get(root) is group or self._cycle([group], node):
@@ -758,7 +760,7 @@ class _Fusion:
                 return
             note = f"{node.op} (node {index}) is not fused into group {source.number}: {note}"
         for group in reversed(self.readers.get(root, [])[-4:]):
-            if group.alive and group.kind == LOOPS and not self._full(group) and not self._cycle([group], node):
+            if self._lives(group) and group.kind == LOOPS and not self._full(group) and not self._cycle([group], node):
                 lists = self._same_access(group, value, shape)
                 if lists is not None and not self._set_reduced(group, node, lists, dims):
                     self._place_reduction(group, index, node, lists, dims)
@@ -851,9 +853,7 @@ class _Fusion:
 
     def _finish(self, wanted: set[int]) -> list[Group]:
         users: dict[int, set[int]] = {}
-        for group in self.groups:
-            if not group.alive:
-                continue
+        for group in self.living.values():
             unread = -1  # the base that a chain of writes covers
             if group.kind == "scatter_view":
                 members = [self.graph.nodes[index] for index in group.nodes]
@@ -862,7 +862,7 @@ class _Fusion:
             for index in group.nodes:
                 for value in self.graph.nodes[index].inputs[index == unread :]:
                     users.setdefault(self.root[value], set()).add(group.number)
-        ordered = self._order([group for group in self.groups if group.alive])
+        ordered = self._order([*self.living.values()])
         result = []
         for group in ordered:
             nodes = sorted(set(group.nodes))

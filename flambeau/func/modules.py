@@ -37,14 +37,19 @@ def functional_call(
     return _functional_call(module, merged, args, kwargs, tie_weights=tie_weights, strict=strict)
 
 
+def check_ensemble(models: Sequence[Module], name: str) -> None:
+    """RuntimeError, as of the function `name`, unless there are modules, all of one class and in one mode."""
+    if len(models) == 0:
+        raise RuntimeError(f"{name}: Expected at least one model, got 0.")
+    if len({m.training for m in models}) > 1:
+        raise RuntimeError(f"{name}: Expected all models to have the same training/eval mode.")
+    if any(type(m) is not type(models[0]) for m in models):
+        raise RuntimeError(f"{name}: Expected all models to be of the same class.")
+
+
 def stack_module_state(models: Sequence[Module]) -> tuple[dict[str, Any], dict[str, Any]]:
     """(parameters, buffers) of several modules of one class, each stacked along a new first dim; the parameters are new leaves."""
-    if len(models) == 0:
-        raise RuntimeError("stack_module_state: Expected at least one model, got 0.")
-    if len({m.training for m in models}) > 1:
-        raise RuntimeError("stack_module_state: Expected all models to have the same training/eval mode.")
-    if any(type(m) is not type(models[0]) for m in models):
-        raise RuntimeError("stack_module_state: Expected all models to be of the same class.")
+    check_ensemble(models, "stack_module_state")
     parameters = [dict(m.named_parameters()) for m in models]
     buffers = [dict(m.named_buffers()) for m in models]
     return (

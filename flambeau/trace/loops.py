@@ -65,13 +65,9 @@ def long_loop(state: State) -> tuple[int, int]:
             rounds = ROUNDS if any(op is BACKWARD or op is SEGMENT for op in operations[:period]) else LAYERS
             last = (rounds - 1) * period
             if len(operations) >= last + period and operations[:last] == operations[period : last + period]:
-                once = operations[:period]
-                return sum([_is_call(op) for op in once]), _until_written([op for op in once if _is_call(op)])
+                calls = [op for op in operations[:period] if op is not BACKWARD and op is not SEGMENT]
+                return len(calls), _until_written(calls)
     return 0, 0
-
-
-def _is_call(op: Any) -> bool:
-    return op is not BACKWARD and op is not SEGMENT
 
 
 def _operations(end: State) -> list[Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 import weakref
 from typing import Any
 
@@ -10,9 +9,9 @@ import pytest
 
 import flambeau
 from flambeau.trace import tiers
-from tests.documentation.test_node_names import EXPRESSIONS
+from tests.documentation.test_node_names import EXPRESSIONS, in_both
 from tests.engine.test_diamonds import COUNT, diamonds
-from tests.nn.oracle import ours, torch
+from tests.nn.oracle import torch
 
 
 def graph(node: Any, leaves: dict[int, str]) -> Any:
@@ -64,20 +63,7 @@ ALL = [e.strip() for text in (EXPRESSIONS, MORE) for e in text.replace("\n", "")
 
 @pytest.mark.parametrize("expression", ALL)
 def test_graph_of_a_call(expression: str) -> None:
-    torch.manual_seed(0)
-    made = [torch.rand(s) + 0.1 for s in ((3, 3), (3,), (3, 3, 3), (1, 3, 4, 4))]
-    graphs = []
-    for module, values in ((torch, made), (flambeau, [ours(t) for t in made])):
-        scope: dict[str, Any] = {"m": module, "F": module.nn.functional}
-        leaves = {n: t.clone().requires_grad_() for n, t in zip("xvbi", values, strict=True)}
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            result = eval(expression, scope | leaves)
-        names = {id(t): n for n, t in leaves.items()}
-        graphs.append(graph(result.grad_fn, names))
-        if module is flambeau:
-            result.detach().sum().item()  # the end of the trace
-            graphs.append(graph(result.grad_fn, names))
+    graphs = [graph(result.grad_fn, {id(t): n for n, t in leaves.items()}) for leaves, result in in_both(expression)]
     assert graphs[1] == graphs[0]
     assert graphs[2] == graphs[0]
 

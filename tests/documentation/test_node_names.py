@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -41,19 +42,24 @@ F.binary_cross_entropy_with_logits(x, x.detach().sigmoid())|F.pixel_shuffle(i[:,
 """
 
 
-@pytest.mark.parametrize("expression", [e.strip() for e in EXPRESSIONS.replace("\n", "").split("|")])
-def test_node_name(expression: str) -> None:
+def in_both(expression: str) -> Iterator[tuple[dict[str, Any], Any]]:
+    """The leaves by name and the expression's value: of PyTorch, of flambeau, and the latter once more after the trace has ended."""
     torch.manual_seed(0)
     made = [torch.rand(s) + 0.1 for s in ((3, 3), (3,), (3, 3, 3), (1, 3, 4, 4))]
-    names = []
     for module, values in ((torch, made), (flambeau, [ours(t) for t in made])):
         scope: dict[str, Any] = {"m": module, "F": module.nn.functional}
-        scope |= {n: t.clone().requires_grad_() for n, t in zip("xvbi", values, strict=True)}
+        leaves = {n: t.clone().requires_grad_() for n, t in zip("xvbi", values, strict=True)}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            result = eval(expression, scope)
-        names.append(type(result.grad_fn).__name__)
+            result = eval(expression, scope | leaves)
+        yield leaves, result
         if module is flambeau:
             result.detach().sum().item()  # the end of the trace
-            names.append(type(result.grad_fn).__name__)
+            yield leaves, result
+
+
+@pytest.mark.parametrize("expression", [e.strip() for e in EXPRESSIONS.replace("\n", "").split("|")])
+def test_node_name(expression: str) -> None:
+    names = [type(result.grad_fn).__name__ for _, result in in_both(expression)]
+    assert len(names) == 3
     assert names[1:] == names[:1] * 2

@@ -95,20 +95,18 @@ def rows_changed(torch: Any, n: int) -> None:
 
 
 @program
-def rows_of_rows(torch: Any, n: int) -> None:
+def rows_of_rows(torch: Any, n: int, seen: bool = False) -> None:
     y = leaf(torch, n + 1, 3) * 1
     for i in range(n):
         y[i + 1] += y[i].clone()
+        if seen:
+            y[i].sum().item()
     y.sum().backward()
 
 
 @program
 def rows_of_rows_seen(torch: Any, n: int) -> None:
-    y = leaf(torch, n + 1, 3) * 1
-    for i in range(n):
-        y[i + 1] += y[i].clone()
-        y[i].sum().item()
-    y.sum().backward()
+    rows_of_rows(torch, n, seen=True)
 
 
 @program

@@ -90,6 +90,14 @@ def halves_function() -> Function:
     return native(key, partial(_columns, text), partial(_halves, 1, text), partial(_halves, 2, text))
 
 
+def _two_or_one(b: Builder, two: str, call: Callable[[int], None]) -> None:
+    """`call(2)` where a condition holds, else `call(1)`."""
+    with b.if_(two):
+        call(2)
+    with b.if_(b.op(f"xor i1 {two}, true")):
+        call(1)
+
+
 def _columns(arguments: str, name: str, b: Builder) -> str:
     """One column of tiles after the other: with 2 x 2 there were no registers for operands."""
     tall, broad = b.op("icmp sge i64 %which, 2"), b.op("and i64 %which, 1")
@@ -103,10 +111,7 @@ def _columns(arguments: str, name: str, b: Builder) -> str:
         def call(rows: int) -> None:
             b.call("void", f"halves_{rows}", values, declare=False)
 
-        with b.if_(tall):
-            call(2)
-        with b.if_(b.op(f"xor i1 {tall}, true")):
-            call(1)
+        _two_or_one(b, tall, call)
     return b.function(f"define void @{name}({arguments}, i64 %which) noinline #0")
 
 
@@ -251,10 +256,7 @@ def _choose_dots(arguments: str, name: str, b: Builder) -> str:
     def call(vectors: int) -> None:
         b.call("void", f"dot_products_{vectors}", [*ARGUMENTS, ("i64", channels)], declare=False)
 
-    with b.if_(broad):
-        call(2)
-    with b.if_(b.op(f"xor i1 {broad}, true")):
-        call(1)
+    _two_or_one(b, broad, call)
     return b.function(f"define void @{name}({arguments}, i64 %which) noinline #0")
 
 

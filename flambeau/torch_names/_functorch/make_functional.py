@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import flambeau
+from flambeau.func.modules import check_ensemble
 from flambeau.nn.modules.module import Module
 from flambeau.nn.utils.stateless import _functional_call
 from flambeau.tensor import Tensor
@@ -96,12 +97,7 @@ def make_functional_with_buffers(
 
 def combine_state_for_ensemble(models: Sequence[Module]) -> tuple[FunctionalModuleWithBuffers, tuple[Tensor, ...], tuple[Tensor, ...]]:
     """(func, params, buffers) of several modules of one class, the tensors stacked along a new first dim: for `vmap(func)`."""
-    if len(models) == 0:
-        raise RuntimeError("combine_state_for_ensemble: Expected at least one model, got 0.")
-    if len({m.training for m in models}) > 1:
-        raise RuntimeError("combine_state_for_ensemble: Expected all models to have the same training/eval mode.")
-    if any(type(m) is not type(models[0]) for m in models):
-        raise RuntimeError("combine_state_for_ensemble: Expected all models to be of the same class.")
+    check_ensemble(models, "combine_state_for_ensemble")
     made = [make_functional_with_buffers(model) for model in models]
 
     def stacked(state: list[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
