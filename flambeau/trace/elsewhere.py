@@ -16,12 +16,10 @@ from __future__ import annotations
 
 import sys
 import threading
-from pathlib import Path
 from time import perf_counter, sleep
 from typing import TYPE_CHECKING, Any, Final
 
 from flambeau.runtime import forking
-from flambeau.runtime.python_code import GENERATED
 from flambeau.trace import quiet
 from flambeau.trace.blank import blank
 from flambeau.trace.evaluate import flush, graph_of
@@ -31,13 +29,11 @@ from flambeau.trace.recorder import Trace, local, storage_of
 from flambeau.trace.state import State
 from flambeau.trace.storage import Storage
 from flambeau.trace.traces import TAKEN, TRACE_SLOTS, next_index, trace_of
+from flambeau.trace.whereabouts import between_calls
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
 
-_PACKAGE: Final = str(Path(__file__).parent.parent)
-# Between the calls of these parts of the package a trace is whole, as between those of a user's program.
-_OUTSIDE: Final = tuple(f"{_PACKAGE}/{name}/" for name in ("nn/modules", "nn/parallel", "utils/data", "distributed", "multiprocessing", "testing", "cli"))
 NAP: Final = 5e-5  # seconds
 _INTERVAL: Final = 0.005  # seconds between switches of threads while a trace is taken
 _PATIENCE: Final = 0.1  # seconds until a value is computed beside a thread that is in the middle of a call
@@ -152,7 +148,11 @@ def take(owner: Trace, gen: int) -> None:
                 sys.setswitchinterval(_INTERVAL)
             began = perf_counter()
             sleep(NAP)
-            if _between_calls(owner.thread.ident) and perf_counter() - began < _INTERVAL / 2 and owner.gen == gen:
+            thread = owner.thread.ident
+            at = sys._current_frames().get(thread or 0)  # none: it has ended
+            place = -1 if at is None else at.f_lasti
+            whole = between_calls(at) and not records_aside(thread)  # finalizers' names go back when they end: until then it is not
+            if whole and perf_counter() - began < _INTERVAL / 2 and owner.gen == gen and (at is None or at.f_lasti == place):
                 # No call from here on: the interpreter's lock is given away at calls and jumps only.
                 TAKEN[gen] = apart
                 apart.gen, apart.state, apart.tensors, apart.inputs = owner.gen, owner.state, owner.tensors, owner.inputs
@@ -160,7 +160,7 @@ def take(owner: Trace, gen: int) -> None:
                 apart.custom, apart.hooked, apart.faces, apart.view = owner.custom, owner.hooked, owner.faces, owner.view
                 apart.shared, owner.shared = owner.shared, {}
                 apart.grad_enabled, apart.autocast, apart.inference = owner.grad_enabled, owner.autocast, owner.inference
-                owner.gen, owner.state, owner.tensors, owner.inputs = gen + TRACE_SLOTS, barrier, [], []
+                owner.gen, owner.root, owner.state, owner.tensors, owner.inputs = gen + TRACE_SLOTS, barrier, barrier, [], []
                 owner.params, owner.resolved, owner.boundaries = [], [], {}
                 owner.custom, owner.hooked, owner.faces, owner.view = {}, {}, {}, None
                 owner.taken = gen
@@ -168,19 +168,6 @@ def take(owner: Trace, gen: int) -> None:
             if interval < _INTERVAL:
                 sys.setswitchinterval(interval)
             quiet.end()
-
-
-def _between_calls(thread: int | None) -> bool:
-    """Whether a thread is outside of the engine, so that its trace is whole; one that has ended is. Finalizers' names go back when they end: until then not."""
-    if records_aside(thread):
-        return False
-    at = sys._current_frames().get(thread or 0)
-    while at is not None:
-        name = at.f_code.co_filename
-        if name.startswith(GENERATED) or (name.startswith(_PACKAGE) and not name.startswith(_OUTSIDE)):
-            return False
-        at = at.f_back
-    return True
 
 
 def run_taken(gen: int) -> None:

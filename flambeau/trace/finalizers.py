@@ -5,6 +5,9 @@ references) that call tensor operations. For the interrupted call that is as if 
 is evaluated beside it, and inputs that both have are its own again, under the names they had, when the collection ends. What finalizers have
 recorded runs then. `flush` does not let a collection begin (see there).
 
+A whole collection that begins between two calls also finds the pending tensors that nobody but their trace holds: programs collect garbage to see
+that a tensor is gone.
+
 Not settled: a finalizer that writes to a tensor which recorded operations have yet to read. They may see the new values.
 """
 
@@ -12,14 +15,18 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import sys
 import time
 from _thread import start_new_thread
 from collections.abc import Callable
 from threading import get_ident
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
+from flambeau.trace.liveness import let_go
 from flambeau.trace.recorder import LOCALS, Trace
 from flambeau.trace.traces import TRACE_SLOTS, TRACES, enter, holder, next_index, trace_of
+from flambeau.trace.whereabouts import between_calls
 from flambeau.trace.while_set import surely
 
 if TYPE_CHECKING:
@@ -28,6 +35,7 @@ if TYPE_CHECKING:
 ASIDE: Final = "aside"  # in a thread's dictionary of `local`: its trace for finalizers, and what it stands in for
 INTERRUPTED: Final = "interrupted"
 _SOON: Final = 0.001  # seconds
+_ALL: Final = 2  # the generation of a whole collection
 
 
 def _of_another_thread(gen: int) -> bool:
@@ -125,6 +133,13 @@ def _by_collection(places: dict[str, Any]) -> bool:
 _under_way: set[int] = set()  # threads in which garbage is being collected
 
 
+def _let_go(main: Trace, at: FrameType | None) -> None:
+    """What is pending in the trace that a collection has interrupted, and nobody else holds, is gone."""
+    if main.tensors and between_calls(at):
+        let_go(main.tensors)
+        main.listed = None  # it knows them by their ids
+
+
 def collecting(phase: str, info: dict[str, int]) -> None:
     """A callback of the garbage collector: before and after each collection. The collector swallows what a callback raises."""
     thread = get_ident()
@@ -134,6 +149,8 @@ def collecting(phase: str, info: dict[str, int]) -> None:
             _under_way.add(thread)
             if places is not None and "main" in places and INTERRUPTED not in places:
                 surely(_begin, places, True)
+                if info["generation"] == _ALL:
+                    _let_go(places[INTERRUPTED][1], sys._getframe().f_back)
         elif places is not None and _by_collection(places):
             surely(_finish, places)
     except BaseException as error:

@@ -44,14 +44,26 @@ def by_weak_references(tensors: list[Any]) -> bytes:
     metas = [getattr(t, "_meta", None) for t in tensors]
     tensors.clear()
     still = [r() for r in references]
+    tensors.extend([_left_of(meta) if t is None else t for t, meta in zip(still, metas, strict=True)])
+    return bytes([t is not None for t in still])
+
+
+def _left_of(meta: Any) -> Any:
+    """What is in the place of a tensor that is gone: it knows its metadata alone."""
     from flambeau.trace.recorder import _TENSOR, bare
 
-    for t, meta in zip(still, metas, strict=True):
-        left = bare(_TENSOR[0]) if t is None else t
-        if t is None and meta is not None:
-            left._meta = meta
-        tensors.append(left)
-    return bytes([t is not None for t in still])
+    left = bare(_TENSOR[0])
+    if meta is not None:
+        left._meta = meta
+    return left
+
+
+def let_go(tensors: list[Any]) -> None:
+    """What only the list holds leaves it, so that weak references to it are dead."""
+    alive = alive_among(tensors)  # by weak references it has left already
+    if HELD:
+        for i in [i for i, lives in enumerate(alive) if not lives]:
+            tensors[i] = _left_of(tensors[i]._meta)
 
 
 def _held_in_every_way(list_: list[Any]) -> Iterator[None]:

@@ -118,7 +118,7 @@ class Trace:
 
     def reset(self) -> None:
         """Start a new, empty trace."""
-        if dtypes._DEFAULT[0] is not self.default_dtype or self.mode_changed:
+        if (dtypes._DEFAULT[0] is not self.default_dtype or self.mode_changed) and self.taken < 0:  # else it stays where no call is known
             self.default_dtype = dtypes._DEFAULT[0]
             self.mode_changed = False
             self.root = self._root_for_mode()
@@ -173,7 +173,8 @@ class Trace:
         """What comes next, after a trace has ended, is a piece."""
         if tiers.begins_piece(self):
             counters.pieces += 1
-            self.state = self.piece_root()
+            if self.taken < 0:
+                self.state = self.piece_root()
 
     def holding(self, function: Callable[..., Any], *args: Any) -> Any:
         """`function(*args)`. Memory that others see ends the trace at every call: here not before all is recorded that counts on its slots."""
@@ -328,7 +329,8 @@ class Trace:
 
         run_taken(self.taken)
         self.taken = -1
-        self.root = self.state = self._root_for_mode()
+        self.root, self.mode_changed = self._root_for_mode(), True
+        self.state = self.piece_root() if tiers.in_pieces(self) else self.root
 
     def resolve(self, t: Tensor) -> int:
         """The slot of `t` in this trace; registers its storage as an input of the trace if need be."""

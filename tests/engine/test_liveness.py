@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import random
 import sys
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,7 @@ import flambeau as torch
 from flambeau.trace import evaluate, liveness
 from flambeau.trace.recorder import bare
 from tests import processes
+from tests.engine import random_programs
 
 pytestmark = pytest.mark.usefixtures("whole")
 
@@ -66,3 +70,62 @@ def test_the_engine_by_weak_references() -> None:
     files = [str(Path(__file__).with_name(name)) for name in ("test_numpy_memory.py", "test_shared_inputs.py", "test_pieces.py")]
     done = processes.python("-m", "pytest", "-q", "-p", "no:cacheprovider", *files, env=environment)
     assert done.returncode == 0, done.stdout[-3000:]
+
+
+def test_a_collection_finds_what_only_its_trace_holds() -> None:
+    """Programs look for leaks so: a weak reference, `del`, a collection. What is still held has its value all the same."""
+    for _ in range(8):
+        x = torch.ones(2)
+        base = x * 3
+        kept, view, other = base + 1, base[1:], (x * 2).sum()
+        gone = [weakref.ref(t) for t in (base, other)]
+        there = weakref.ref(kept)
+        assert kept in {kept}  # which looks up the trace's list
+        del base, other
+        gc.collect()
+        assert [r() for r in gone] == [None, None] and there() is kept
+        later = view * kept
+        assert (kept.tolist(), later.tolist(), view.tolist()) == ([4.0, 4.0], [12.0, 12.0], [3.0])
+
+
+def test_a_collection_in_the_middle_of_a_call_lets_nothing_go() -> None:
+    """What a call has under way may be in the trace's list alone."""
+    seen: list[Any] = []
+
+    class Collects(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            made = x * 2
+            seen.append(weakref.ref(made))
+            gc.collect()
+            return made + 1
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:
+            gc.collect()
+            return grad * 2
+
+    for _ in range(3):
+        x = torch.ones(3, requires_grad=True)
+        Collects.apply(x * 1).sum().backward()
+        assert x.grad.tolist() == [2.0] * 3
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_programs_collected_at_every_step(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    source = random.Random(seed)
+    program = [tuple(source.randrange(1000) for _ in range(4)) for _ in range(40)]
+    expected = repr(random_programs.run(torch, program, True))  # type: ignore[arg-type]
+    step = random_programs._step
+
+    def collecting(s: Any, instruction: Any) -> None:
+        step(s, instruction)
+        gc.collect()
+
+    monkeypatch.setattr(random_programs, "_step", collecting)
+    gc.collect()
+    gc.freeze()  # what other tests have left would make each collection slow
+    try:
+        assert repr(random_programs.run(torch, program, True)) == expected  # type: ignore[arg-type]
+    finally:
+        gc.unfreeze()

@@ -1,0 +1,23 @@
+"""Whether a thread is outside of the engine, so that its trace is whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from flambeau.runtime.python_code import GENERATED
+
+_PACKAGE: Final = str(Path(__file__).parent.parent)
+# Between the calls of these parts of the package a trace is whole, as between those of a user's program.
+_OUTSIDE: Final = tuple(f"{_PACKAGE}/{name}/" for name in ("nn/modules", "nn/parallel", "utils/data", "distributed", "multiprocessing", "testing", "cli"))
+
+
+def between_calls(at: FrameType | None) -> bool:
+    """Whether a thread whose innermost frame this is is between two calls of the engine. None: a thread that has ended, whose trace is whole."""
+    while at is not None:
+        name = at.f_code.co_filename
+        if name.startswith(GENERATED) or (name.startswith(_PACKAGE) and not name.startswith(_OUTSIDE)):
+            return False
+        at = at.f_back
+    return True
