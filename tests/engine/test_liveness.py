@@ -19,7 +19,7 @@ from flambeau.trace.recorder import bare
 from tests import processes
 from tests.engine import random_programs
 
-pytestmark = pytest.mark.usefixtures("whole")
+pytestmark = pytest.mark.usefixtures("whole", "short_collections")
 
 WAYS: list[Callable[[list[Any]], bytes]] = [liveness.by_counts, liveness.by_weak_references]
 
@@ -123,9 +123,4 @@ def test_programs_collected_at_every_step(monkeypatch: pytest.MonkeyPatch, seed:
         gc.collect()
 
     monkeypatch.setattr(random_programs, "_step", collecting)
-    gc.collect()
-    gc.freeze()  # what other tests have left would make each collection slow
-    try:
-        assert repr(random_programs.run(torch, program, True)) == expected  # type: ignore[arg-type]
-    finally:
-        gc.unfreeze()
+    assert repr(random_programs.run(torch, program, True)) == expected  # type: ignore[arg-type]

@@ -104,6 +104,7 @@ class Key:
         return True
 
 
+@pytest.mark.usefixtures("short_collections")
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["set", "drop", "pop", "delete", "or", "copy"]), st.integers(0, 4)), max_size=20))
 def test_weak_dictionaries(steps: list[tuple[str, int]]) -> None:
