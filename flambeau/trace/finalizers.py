@@ -149,7 +149,7 @@ def collecting(phase: str, info: dict[str, int]) -> None:
             _under_way.add(thread)
             if places is not None and "main" in places and INTERRUPTED not in places:
                 surely(_begin, places, True)
-                if info["generation"] == _ALL:
+                if info.get("generation") == _ALL:
                     _let_go(places[INTERRUPTED][1], sys._getframe().f_back)
         elif places is not None and _by_collection(places):
             surely(_finish, places)

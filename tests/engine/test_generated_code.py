@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ast
+import sys
 import threading
 from pathlib import Path
 from typing import Any
 
 import flambeau
 from flambeau.runtime.python_code import GENERATED, compiled
-from flambeau.trace import debugging, elsewhere, place
+from flambeau.trace import debugging, place
+from flambeau.trace.whereabouts import between_calls
 from tests.threads import Thread, join
 
 PACKAGE = Path(flambeau.__file__).parent
@@ -45,7 +47,7 @@ def test_a_thread_in_generated_code_is_in_the_middle_of_a_call() -> None:
         thread = Thread(function)
         thread.start()
         assert begin.wait(60)
-        found = elsewhere._between_calls(thread.ident)
+        found = between_calls(sys._current_frames()[thread.ident])
         end.set()
         join(thread)
         assert found is between
