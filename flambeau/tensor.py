@@ -642,7 +642,7 @@ class Tensor(Methods):
         before = self._meta
         self._take(source.detach())
         if before.requires_grad:
-            self.requires_grad_()
+            Tensor.requires_grad_(self)  # whatever a subclass says of it
 
     @property
     def data(self) -> Tensor:

@@ -37,16 +37,20 @@ current = _Current()
 
 
 class RemovableHandle:
-    """Removes its hook from a dictionary; usable as a context manager."""
+    """Removes its hook from a dictionary by number, and its marks from others; usable as a context manager. See torch.utils.hooks.RemovableHandle."""
 
-    def __init__(self, hooks: dict[int, Any], owner: Any = None) -> None:
+    def __init__(self, hooks_dict: dict[int, Any], *, extra_dict: Any = None) -> None:
+        self.hooks, self.extra = hooks_dict, (extra_dict,) if isinstance(extra_dict, dict) else tuple(extra_dict or ())
         self.id = next(_ids)
-        self.hooks = hooks
-        self.owner = None if owner is None else weakref.ref(owner)
+
+    def hooks_dict_ref(self) -> dict[int, Any]:
+        """The dictionary."""
+        return self.hooks
 
     def remove(self) -> None:
         """Take the hook away; a second call does nothing."""
-        self.hooks.pop(self.id, None)
+        for entries in (self.hooks, *self.extra):
+            entries.pop(self.id, None)
 
     def __enter__(self) -> RemovableHandle:
         return self
@@ -103,7 +107,7 @@ def register_hook(t: Tensor, hook: Callable[[Tensor], Tensor | None]) -> Removab
         raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
     if t._hooks is None:
         t._hooks = {}
-    handle = RemovableHandle(t._hooks, t)
+    handle = RemovableHandle(t._hooks)
     t._hooks[handle.id] = hook
     if not t.is_leaf:
         _watch(t)
@@ -118,7 +122,7 @@ def register_post_accumulate_grad_hook(t: Tensor, hook: Callable[[Tensor], None]
         raise RuntimeError("post accumulate grad hooks cannot be registered on non-leaf tensors")
     if t._post_hooks is None:
         t._post_hooks = {}
-    handle = RemovableHandle(t._post_hooks, t)
+    handle = RemovableHandle(t._post_hooks)
     t._post_hooks[handle.id] = hook
     return handle
 

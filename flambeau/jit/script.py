@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 
 from flambeau.futures import Future
 from flambeau.nn.modules.module import Module
+from flambeau.nn.parameter import is_lazy
+from flambeau.queries import typename
 
 
 class Error(RuntimeError):
@@ -220,6 +222,10 @@ def script(obj: Any, optimize: None = None, _frames_up: int = 0, _rcb: Any = Non
     if isinstance_(obj, (ScriptModule, ScriptFunction)):
         return obj
     if isinstance_(obj, Module):
+        for module in obj.modules():
+            for name, t in (*module._parameters.items(), *module._buffers.items()):
+                if is_lazy(t):
+                    raise RuntimeError(f"'{typename(module)}' has uninitialized parameters {name}. Did you forget to run a forward pass?")
         return rewrap(obj, RecursiveScriptModule)
     if inspect.isclass(obj):
         if obj.__module__ == "builtins":

@@ -6,7 +6,7 @@ from typing import Any
 
 import flambeau as torch
 from flambeau.foreign import refuse
-from flambeau.ops.dispatch import PLAIN, Overridable, disabled_torch_function, parameter_of
+from flambeau.ops.dispatch import PLAIN, DisableTorchFunctionSubclass, Overridable, admit, disabled_torch_function, parameter_of
 from flambeau.ops.signatures import must_be
 from flambeau.tensor import Tensor, prepare, users_dict
 from flambeau.trace import recorder
@@ -79,6 +79,13 @@ _NO_SHAPE = (
 )
 
 
+# What a tensor without a shape does: PyTorch's UninitializedTensorMixin._allowed_methods.
+_WITHOUT_VALUES = frozenset(
+    """__hash__ size copy_ is_complex is_floating_point half float double char short int long cuda cpu to get_device
+_has_compatible_shallow_copy_type""".split()
+)
+
+
 class UninitializedTensorMixin:
     """A tensor without a shape: `materialize` gives it one, and makes it a tensor of the class `cls_to_become`."""
 
@@ -86,14 +93,24 @@ class UninitializedTensorMixin:
 
     def materialize(self, shape: Any, device: Any = None, dtype: Any = None) -> None:
         """Memory of this shape (uninitialized), in place."""
-        self.data = torch.empty(tuple(shape), device=device, dtype=dtype or self.dtype)  # type: ignore[attr-defined]
+        with DisableTorchFunctionSubclass():
+            self.data = torch.empty(shape, device=device, dtype=dtype or self.dtype)  # type: ignore[attr-defined]
         self.__class__ = self.cls_to_become
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """ValueError for what needs values; moves and conversions, and attributes, answer."""
+        if getattr(func, "__name__", "") in _WITHOUT_VALUES or type(func).__name__ == "method-wrapper":
+            with DisableTorchFunctionSubclass():
+                return func(*args, **(kwargs or {}))
+        raise ValueError(
+            f"Attempted to use an uninitialized parameter in {func}. This error happens when you are using a `LazyModule` or explicitly manipulating "
+            f"`torch.nn.parameter.{cls.__name__}` objects. When using LazyModules Call `forward` with a dummy batch to initialize the parameters before "
+            "calling torch functions"
+        )
 
     @property
     def shape(self) -> Any:
-        raise RuntimeError(_NO_SHAPE)
-
-    def size(self, *dim: Any) -> Any:
         raise RuntimeError(_NO_SHAPE)
 
     def share_memory_(self) -> Any:
@@ -104,6 +121,15 @@ class UninitializedTensorMixin:
     def __repr__(self) -> str:
         return f"<{type(self).__name__}>"
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return type(self), (self.requires_grad, None, self.dtype, *([self.persistent] if isinstance(self, Buffer) else []))  # type: ignore[attr-defined]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        if id(self) not in memo:
+            made, arguments = self.__reduce_ex__(2)
+            memo[id(self)] = made(*arguments)
+        return memo[id(self)]
+
 
 class UninitializedParameter(UninitializedTensorMixin, Parameter):
     """A Parameter whose shape is not known yet."""
@@ -111,41 +137,41 @@ class UninitializedParameter(UninitializedTensorMixin, Parameter):
     cls_to_become = Parameter
 
     def __new__(cls, requires_grad: bool = True, device: Any = None, dtype: Any = None) -> UninitializedParameter:
-        return Tensor._make_subclass(cls, torch.empty(0, device=device, dtype=dtype), requires_grad)  # type: ignore[no-any-return]
+        return _without_shape(cls, requires_grad, device, dtype)  # type: ignore[no-any-return]
 
     def __init__(self, requires_grad: bool = True, device: Any = None, dtype: Any = None) -> None:
         pass
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
-        if id(self) not in memo:
-            memo[id(self)] = type(self)(self.requires_grad, dtype=self.dtype)
-        return memo[id(self)]  # type: ignore[no-any-return]
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        return UninitializedParameter, (self.requires_grad, None, self.dtype)
-
-
-class UninitializedBuffer(UninitializedTensorMixin, Tensor):
+class UninitializedBuffer(UninitializedTensorMixin, Buffer):
     """A buffer whose shape is not known yet."""
 
     cls_to_become = Tensor
 
     def __new__(cls, requires_grad: bool = False, device: Any = None, dtype: Any = None, persistent: bool = True) -> UninitializedBuffer:
-        made = Tensor._make_subclass(cls, torch.empty(0, device=device, dtype=dtype), requires_grad)
+        made = _without_shape(cls, requires_grad, device, dtype)
         made.persistent = persistent
         return made  # type: ignore[no-any-return]
-
-    __torch_function__ = staticmethod(disabled_torch_function)  # type: ignore[assignment]
 
     def __init__(self, requires_grad: bool = False, device: Any = None, dtype: Any = None, persistent: bool = True) -> None:
         pass
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
-        if id(self) not in memo:
-            memo[id(self)] = type(self)(self.requires_grad, dtype=self.dtype)
-        return memo[id(self)]  # type: ignore[no-any-return]
+
+def _without_shape(cls: Any, requires_grad: bool, device: Any, dtype: Any) -> Any:
+    if not issubclass(cls, Overridable):
+        admit(cls)  # when there is one: functions ask from then on whether their arguments answer for themselves
+    with DisableTorchFunctionSubclass():
+        return Tensor._make_subclass(cls, torch.empty(0, device=device, dtype=dtype), requires_grad)
 
 
 def is_lazy(param: Any) -> bool:
     """Whether a parameter or buffer has no shape yet."""
     return isinstance(param, UninitializedTensorMixin)
+
+
+def refuse_lazy(by: str, what: str, weight: Any) -> None:
+    """ValueError if a weight that is to be normalized has no shape yet."""
+    if is_lazy(weight):
+        raise ValueError(
+            f"The module passed to `{by}` can't have uninitialized parameters. Make sure to run the dummy forward before applying {what} normalization"
+        )

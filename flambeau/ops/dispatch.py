@@ -292,6 +292,9 @@ class _Getter:
         return hash(self.plain.__get__)
 
 
+_Getter.__name__ = "method-wrapper"  # what `__torch_function__` of programs knows properties by
+
+
 class _Constant:
     """A class attribute of Tensor (`layout`, `is_cuda`) as a property that can be asked."""
 

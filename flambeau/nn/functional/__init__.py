@@ -6,6 +6,7 @@ from flambeau.nn.functional.activation import *
 from flambeau.nn.functional.attention import *
 from flambeau.nn.functional.convolution import *
 from flambeau.nn.functional.dropout import *
+from flambeau.nn.functional.embedding_bags import *
 from flambeau.nn.functional.linear import *
 from flambeau.nn.functional.loss import *
 from flambeau.nn.functional.normalization import *

@@ -153,60 +153,6 @@ def _one_hot(tensor: Tensor, num_classes: int) -> Tensor:
     return (tensor.unsqueeze(-1) == torch.arange(num_classes)).to(torch.int64)
 
 
-def embedding_bag(
-    input: Tensor, weight: Tensor, offsets: Tensor | None = None, max_norm: float | None = None, norm_type: float = 2,
-    scale_grad_by_freq: bool = False, mode: str = "mean", sparse: bool = False, per_sample_weights: Tensor | None = None,
-    include_last_offset: bool = False, padding_idx: int | None = None,
-) -> Tensor:  # fmt: skip
-    """Sums, means or maxima of embedding rows over bags: input (bags, n), or 1-D with the bags' starts in `offsets`."""
-    if mode not in ("sum", "mean", "max"):
-        raise ValueError("mode has to be one of sum, mean or max")
-    if mode == "max" and (scale_grad_by_freq or sparse):
-        raise ValueError(f"max mode does not support {'scaling the gradient by the frequency' if scale_grad_by_freq else 'sparse weights'}")
-    if per_sample_weights is not None and mode != "sum":
-        raise NotImplementedError(f"embedding_bag: per_sample_weights was not None. per_sample_weights is only supported for mode='sum' (got {mode=}).")
-    if input.ndim == 2:
-        if offsets is not None:
-            raise ValueError("if input is 2D, then offsets has to be None, as input is treated is a mini-batch of fixed length bags")
-        starts = list(range(0, input.numel() + 1, input.shape[1]))
-        input = input.reshape(-1)
-        if per_sample_weights is not None:
-            per_sample_weights = per_sample_weights.reshape(-1)
-    elif input.ndim == 1:
-        if offsets is None:
-            raise ValueError("offsets has to be a 1D Tensor but got None")
-        starts = offsets.tolist()
-        if starts and starts[0] != 0:
-            raise ValueError(f"offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from position 0. However, got {starts[0]}")
-        if not include_last_offset:
-            starts.append(input.shape[0])
-    else:
-        raise ValueError(f"input has to be 1D or 2D Tensor, but got Tensor of dimension {input.ndim}")
-    refuse_dtype("embedding_bag", weight.dtype)
-    bag = torch.tensor([b for b in range(len(starts) - 1) for _ in range(starts[b], starts[b + 1])], dtype=torch.int64, device=input.device)
-    rows = embedding(input, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse)
-    kept = torch.ones(input.shape[0], dtype=rows.dtype, device=rows.device)
-    if padding_idx is not None:
-        kept = (input != padding_idx % weight.shape[0]).to(rows.dtype)
-        if mode != "max":
-            rows = rows * kept.unsqueeze(1)
-    if per_sample_weights is not None:
-        rows = rows * per_sample_weights.unsqueeze(1)
-    bags = len(starts) - 1
-    if mode == "max":
-        keep = kept.bool().tolist()
-        parts = []
-        for b in range(bags):
-            chosen = [i for i in range(starts[b], starts[b + 1]) if keep[i]]
-            parts.append(rows[chosen].max(0)[0] if chosen else torch.zeros(weight.shape[1], dtype=rows.dtype))
-        return torch.stack(parts) if parts else torch.zeros(0, weight.shape[1], dtype=rows.dtype)
-    total = torch.zeros(bags, weight.shape[1], dtype=rows.dtype, device=rows.device).index_add(0, bag, rows)
-    if mode == "sum":
-        return total
-    count = torch.zeros(bags, dtype=rows.dtype, device=rows.device).index_add(0, bag, kept)
-    return total / count.clamp(min=1).unsqueeze(1)
-
-
 @functional
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """x1 . x2 / (max(|x1|, eps) * max(|x2|, eps)) along `dim`; the two broadcast."""
@@ -271,6 +217,6 @@ def channel_shuffle(input: Tensor, groups: int) -> Tensor:
 
 
 __all__ = [
-    "bilinear", "channel_shuffle", "cosine_similarity", "embedding", "embedding_bag", "linear", "normalize",
+    "bilinear", "channel_shuffle", "cosine_similarity", "embedding", "linear", "normalize",
     "one_hot", "pairwise_distance", "pdist",
 ]  # fmt: skip

@@ -6,42 +6,20 @@ instance, or on the class `Module` for the global hooks).
 
 from __future__ import annotations
 
-import itertools
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from flambeau.autograd.hooks import RemovableHandle
 from flambeau.tensor import Tensor
 
 Hook = Callable[..., Any]
 
 
-class RemovableHandle:
-    """What a registration returns: `remove()` takes the hook out again; also a context manager."""
-
-    _ids = itertools.count()
-
-    def __init__(self, hooks: dict[int, Hook], extra: Sequence[dict[int, bool]] = ()) -> None:
-        self.hooks = hooks
-        self.extra = extra
-        self.id = next(RemovableHandle._ids)
-
-    def remove(self) -> None:
-        self.hooks.pop(self.id, None)
-        for mark in self.extra:
-            mark.pop(self.id, None)
-
-    def __enter__(self) -> RemovableHandle:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.remove()
-
-
 def register(hooks: OrderedDict[int, Hook], hook: Hook, marks: Sequence[OrderedDict[int, bool]], prepend: bool) -> RemovableHandle:
     """Add `hook`; its id is also noted in each of `marks`."""
-    handle = RemovableHandle(hooks, marks)
+    handle = RemovableHandle(hooks, extra_dict=marks)
     hooks[handle.id] = hook
     for mark in marks:
         mark[handle.id] = True
@@ -234,11 +212,19 @@ class BackwardHooks:
                     raise RuntimeError(f"Backward pre hook returned an invalid number of grad_output, got {len(changed)}, but expected {len(grad_output)}")
                 grad_output = changed
         self.grad_output = grad_output
-        if not self.inputs_wrapped:  # no input asks for a gradient: this is the last that is seen of the module
-            self._run((None,) * self.input_count)
+        if not self.inputs_wrapped and self.hooks:  # no input asks for a gradient: this is the last that is seen of the module
+            warnings.warn(
+                "Full backward hook is firing when gradients are computed with respect to module outputs since no inputs require gradients. See "
+                "torch.nn.Module.register_full_backward_hook for more details.", stacklevel=5,
+            )  # fmt: skip
+            for gradient in self._run((None,) * self.input_count):
+                if gradient is not None:
+                    raise RuntimeError("Backward hook for Modules where no input requires gradient should always return None or None for all gradients.")
         return tuple(grad_output[i] for i in self.output_positions)
 
     def _at_inputs(self, grads: tuple[Any, ...]) -> tuple[Any, ...]:
+        if self.grad_output is None:  # a pass that has not come through the module's outputs: of gradients of gradients, say
+            return grads
         full = self._run(self._spread(grads, self.input_positions, self.input_count))
         return tuple(full[i] for i in self.input_positions)
 
@@ -250,6 +236,7 @@ class BackwardHooks:
                 if len(changed) != len(grad_input):
                     raise RuntimeError(f"Backward hook returned an invalid number of grad_input, got {len(changed)}, but expected {len(grad_input)}")
                 grad_input = changed
+        self.grad_output = None
         return grad_input
 
 
@@ -263,7 +250,9 @@ def _boundary() -> Any:
             @staticmethod
             def forward(ctx: Any, at: Callable[..., Any], *tensors: Tensor) -> tuple[Tensor, ...]:
                 ctx.at = at
-                return tuple(t.view_as(t) for t in tensors)
+                made = tuple([t.view_as(t) for t in tensors])
+                ctx.mark_non_differentiable(*[m for m, t in zip(made, tensors, strict=True) if not t.requires_grad])
+                return made
 
             @staticmethod
             def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:

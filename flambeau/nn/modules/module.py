@@ -7,8 +7,10 @@ Data of an instance: the dicts `_parameters`, `_buffers`, `_modules` by attribut
 from __future__ import annotations
 
 import itertools
+import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
+from types import ModuleType
 from typing import Any, Self
 
 import flambeau as torch
@@ -52,10 +54,24 @@ _HOOK_TABLES = (
 )
 
 # The tables of hooks of every module, under PyTorch's names: packages that build modules on their own call these hooks.
-_global_forward_hooks, _global_forward_pre_hooks = EVERY.forward, EVERY.forward_pre
-_global_backward_hooks, _global_backward_pre_hooks = EVERY.backward, EVERY.backward_pre
-_global_buffer_registration_hooks, _global_module_registration_hooks = EVERY.buffers, EVERY.modules
-_global_parameter_registration_hooks = EVERY.parameters
+_TABLES = {
+    "_global_forward_hooks": "forward", "_global_forward_pre_hooks": "forward_pre", "_global_backward_hooks": "backward",
+    "_global_backward_pre_hooks": "backward_pre", "_global_buffer_registration_hooks": "buffers", "_global_module_registration_hooks": "modules",
+    "_global_parameter_registration_hooks": "parameters", "_global_forward_hooks_with_kwargs": "with_kwargs", "_global_forward_hooks_always_called": "always",
+}  # fmt: skip
+globals().update({name: getattr(EVERY, table) for name, table in _TABLES.items()})
+
+
+class _WithTables(ModuleType):
+    """This file as a module, in which a program may put another table in the place of one."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _TABLES:
+            setattr(EVERY, _TABLES[name], value)
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _WithTables
 
 
 def _unimplemented(self: Module, *args: Any) -> Any:
@@ -167,7 +183,6 @@ class Module(HookMixin, StateMixin):
             if buffers is None:
                 raise AttributeError("cannot assign buffers before Module.__init__() call")
             if isinstance(value, Buffer):
-                buffers.pop(name, None)
                 self.register_buffer(name, value, value.persistent)
             else:
                 buffers[name] = registered(EVERY.buffers, self, name, value) if EVERY.buffers else value

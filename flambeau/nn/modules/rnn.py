@@ -99,6 +99,16 @@ class RNNBase(Module):
         """The parameters of each layer and direction."""
         return [[getattr(self, name) for name in names] for names in self._all_weights]
 
+    @property
+    def _flat_weights_names(self) -> list[str]:
+        """The names of all of them, in PyTorch's order."""
+        return [name for names in self._all_weights for name in names]
+
+    @property
+    def _flat_weights(self) -> list[Any]:
+        """What `forward` computes with: under a name that has been pruned or normalized, a tensor."""
+        return [getattr(self, name, None) for name in self._flat_weights_names]
+
     def check_input(self, input: Tensor, batch_sizes: Tensor | None) -> None:
         dtype = self._parameters["weight_ih_l0"].dtype if "weight_ih_l0" in self._parameters else input.dtype  # type: ignore[union-attr]
         if input.dtype != dtype and local.main.autocast is None:

@@ -7,7 +7,7 @@ from typing import Any
 import flambeau as torch
 from flambeau.nn import functional as F
 from flambeau.nn.modules.module import Module
-from flambeau.nn.parameter import Parameter
+from flambeau.nn.parameter import Parameter, refuse_lazy
 from flambeau.tensor import Tensor
 
 
@@ -85,6 +85,9 @@ def spectral_norm(module: Any, name: str = "weight", n_power_iterations: int = 1
         dim = 1 if type(module).__name__.startswith("ConvTranspose") else 0
     hook = SpectralNorm(name, n_power_iterations, dim, eps)
     weight = module._parameters[name]
+    if weight is None:
+        raise ValueError(f"`SpectralNorm` cannot be applied as parameter `{name}` is None")
+    refuse_lazy("SpectralNorm", "spectral", weight)
     with torch.no_grad():
         rows, columns = hook.matrix(weight).shape
         u = F.normalize(weight.new_empty(rows).normal_(0, 1), dim=0, eps=eps)

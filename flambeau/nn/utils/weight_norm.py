@@ -8,7 +8,7 @@ from typing import Any
 import flambeau as torch
 from flambeau.nn.functional.engine import Tensor, functional
 from flambeau.nn.modules.module import Module
-from flambeau.nn.parameter import Parameter
+from flambeau.nn.parameter import Parameter, refuse_lazy
 from flambeau.ops.signatures import whole
 from flambeau.tensor import normalize_dim
 
@@ -52,6 +52,7 @@ def weight_norm(module: Any, name: str = "weight", dim: int | None = 0) -> Any:
             raise RuntimeError(f"Cannot register two weight_norm hooks on the same parameter {name}")
     hook = WeightNorm(name, -1 if dim is None else dim)
     weight = getattr(module, name)
+    refuse_lazy("WeightNorm", "weight", weight)
     del module._parameters[name]
     with torch.no_grad():
         g = norm_except_dim(weight.detach(), 2, hook.dim)
