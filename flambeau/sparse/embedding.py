@@ -23,7 +23,7 @@ class SparseLookUp(Function):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         (input,) = ctx.saved_tensors
-        index, rows = input.reshape(-1).to(torch.int64), grads[0].reshape(-1, ctx.shape[1])
+        index, rows = input.reshape(-1).to(torch.int64), grads[0].reshape(input.numel(), ctx.shape[1])
         if ctx.padding_idx >= 0:
             kept = torch.nonzero(index != ctx.padding_idx).view(-1)
             index, rows = index.index_select(0, kept), rows.index_select(0, kept)

@@ -157,6 +157,23 @@ def _additive_mask(mask: Tensor, dtype: Any) -> Tensor:
     return torch.where(mask, -math.inf, 0.0).to(dtype)
 
 
+def _check_dims(query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None, attn_mask: Tensor | None, heads: int) -> None:
+    """AssertionError, in PyTorch's words, unless all have as many dims as the query asks for."""
+    if query.ndim not in (2, 3):
+        raise AssertionError(f"query should be unbatched 2D or batched 3D tensor but received {query.ndim}-D query tensor")
+    of = f"For {'batched (3-D)' if query.ndim == 3 else 'unbatched (2-D)'} `query`, expected"
+    if key.ndim != query.ndim or value.ndim != query.ndim:
+        raise AssertionError(f"{of} `key` and `value` to be {query.ndim}-D but found {key.ndim}-D and {value.ndim}-D tensors respectively")
+    if key_padding_mask is not None and key_padding_mask.ndim != query.ndim - 1:
+        raise AssertionError(f"{of} `key_padding_mask` to be `None` or {query.ndim - 1}-D but found {key_padding_mask.ndim}-D tensor instead")
+    if attn_mask is None:
+        return
+    if attn_mask.ndim not in (2, 3):
+        raise AssertionError(f"{of} `attn_mask` to be `None`, 2-D or 3-D but found {attn_mask.ndim}-D tensor instead")
+    if query.ndim == 2 and attn_mask.ndim == 3 and tuple(attn_mask.shape) != (heads, query.shape[0], key.shape[0]):
+        raise AssertionError(f"Expected `attn_mask` shape to be {(heads, query.shape[0], key.shape[0])} but got {attn_mask.shape}")
+
+
 def multi_head_attention_forward(
     query: Tensor, key: Tensor, value: Tensor, embed_dim_to_check: int, num_heads: int, in_proj_weight: Tensor | None,
     in_proj_bias: Tensor | None, bias_k: Tensor | None, bias_v: Tensor | None, add_zero_attn: bool, dropout_p: float,
@@ -170,13 +187,7 @@ def multi_head_attention_forward(
     Returns the output (length, batch, width) and the weights (batch, [heads,] length, source), or None for these.
     """
     batched = query.ndim == 3
-    if query.ndim not in (2, 3):
-        raise AssertionError(f"query should be unbatched 2D or batched 3D tensor but received {query.ndim}-D query tensor")
-    if key.ndim != query.ndim or value.ndim != query.ndim:
-        raise AssertionError(
-            f"For {'batched (3-D)' if batched else 'unbatched (2-D)'} `query`, expected `key` and `value` to be "
-            f"{query.ndim}-D but found {key.ndim}-D and {value.ndim}-D tensors respectively"
-        )
+    _check_dims(query, key, value, key_padding_mask, attn_mask, num_heads)
     if not batched:
         query, key, value = query.unsqueeze(1), key.unsqueeze(1), value.unsqueeze(1)
         if key_padding_mask is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 
 import flambeau as torch
@@ -105,13 +106,36 @@ def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
     return _channels(input, p, training, inplace, 3)
 
 
+def _warn_of_dims(name: str, ndim: int, spatial: int) -> None:
+    warnings.warn(
+        f"{name}: Received a {ndim}-D input to {name}, which is deprecated and will result in an error in a future release. To retain the behavior and "
+        f"silence this warning, please use dropout instead. Note that {name} exists to provide channel-wise dropout on inputs with {spatial} spatial "
+        f"dimensions, a channel dimension, and an optional batch dimension (i.e. {spatial + 1}D or {spatial + 2}D inputs).", stacklevel=3,
+    )  # fmt: skip
+
+
 def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """Zero whole channels of (N, C, H, W); as in PyTorch the first two dimensions share the mask, also of a 3-D input."""
+    """Zero whole channels of (N, C, H, W); as in PyTorch the first two dimensions share the mask, also of a 3-D input, with its warning."""
+    if input.ndim == 3:
+        warnings.warn(
+            "dropout2d: Received a 3D input to dropout2d and assuming that channel-wise 1D dropout behavior is desired - input is interpreted as shape "
+            "(N, C, L), where C is the channel dim. This behavior will change in a future release to interpret the input as one without a batch dimension, "
+            "i.e. shape (C, H, W). To maintain the 1D channel-wise dropout behavior, please switch to using dropout1d instead.", stacklevel=2,
+        )  # fmt: skip
+    elif input.ndim != 4:
+        _warn_of_dims("dropout2d", input.ndim, 2)
+    return channels_dropped(input, p, training, inplace)
+
+
+def channels_dropped(input: Tensor, p: float, training: bool, inplace: bool = False) -> Tensor:
+    """Zero whole channels of (N, C, ...)."""
     return _apply(_dropout, input, p, training, inplace, True)
 
 
 def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """Zero whole channels of (N, C, D, H, W) or (C, D, H, W)."""
+    if input.ndim not in (4, 5):
+        _warn_of_dims("dropout3d", input.ndim, 3)
     return _channels(input, p, training, inplace, 5)
 
 

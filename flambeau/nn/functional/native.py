@@ -12,7 +12,7 @@ from typing import Any
 import flambeau as torch
 from flambeau.nn import functional as F
 from flambeau.nn.functional import recurrent
-from flambeau.nn.functional.dropout import mask_of
+from flambeau.nn.functional.dropout import channels_dropped, mask_of
 from flambeau.nn.functional.normalization import inverse_deviation, standardised
 from flambeau.nn.functional.vision import padded
 from flambeau.ops.dtype_rules import refuse_dtype
@@ -125,7 +125,7 @@ def _in_place(function: Any) -> Any:
 
 def feature_dropout(input: Tensor, p: float, train: bool) -> Tensor:
     """Dropout of whole channels: the mask spans the first two dimensions."""
-    return F.dropout2d(input, p, train)
+    return channels_dropped(input, p, train)
 
 
 dropout_, alpha_dropout_, feature_alpha_dropout_ = _in_place(F.dropout), _in_place(F.alpha_dropout), _in_place(F.feature_alpha_dropout)

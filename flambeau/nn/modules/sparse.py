@@ -19,11 +19,12 @@ class _Table(Module):
     num_embeddings: int
     embedding_dim: int
     padding_idx: int | None
+    _padding = "Padding_idx"  # as PyTorch's error has it
 
     def _make(self, rows: int, width: int, padding_idx: int | None, weight: Tensor | None, freeze: bool, device: Any, dtype: Any) -> None:
         if padding_idx is not None:
             if not -rows <= padding_idx < rows:
-                raise AssertionError("Padding_idx must be within num_embeddings")
+                raise AssertionError(f"{self._padding} must be within num_embeddings")
             padding_idx %= rows
         self.num_embeddings = rows
         self.embedding_dim = width
@@ -95,6 +96,8 @@ class Embedding(_Table):
 
 class EmbeddingBag(_Table):
     """Sums, means or maxima of rows over bags of indices."""
+
+    _padding = "padding_idx"
 
     def __init__(
         self, num_embeddings: int, embedding_dim: int, max_norm: float | None = None, norm_type: float = 2.0,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,25 +32,62 @@ class PackedSequence(_Fields):
             unsorted_indices = invert_permutation(sorted_indices)
         return super().__new__(cls, data, batch_sizes, sorted_indices, unsorted_indices)
 
-    def _map(self, function: Callable[[Tensor], Tensor]) -> PackedSequence:
-        return PackedSequence(function(self.data), self.batch_sizes, self.sorted_indices, self.unsorted_indices)
-
     def to(self, *args: Any, **kwargs: Any) -> PackedSequence:
-        """The data moved or cast."""
-        return self._map(lambda t: t.to(*args, **kwargs))
+        """The data moved or cast, and the indices moved with it; this sequence if that changes nothing."""
+        data = self.data.to(*args, **kwargs)
+        if data is self.data:
+            return self
+        indices = [None if t is None else t.to(data.device) for t in (self.sorted_indices, self.unsorted_indices)]
+        return type(self)(data, self.batch_sizes, *indices)
 
-    def cpu(self) -> PackedSequence:
-        return self
-
-    def float(self) -> PackedSequence:
-        return self._map(lambda t: t.float())
+    def cpu(self, *args: Any, **kwargs: Any) -> PackedSequence:
+        """In the host's memory."""
+        return self.to(*args, device="cpu", **kwargs)
 
     def double(self) -> PackedSequence:
-        return self._map(lambda t: t.double())
+        """Of float64."""
+        return self.to(dtype=torch.double)
+
+    def float(self) -> PackedSequence:
+        """Of float32."""
+        return self.to(dtype=torch.float)
+
+    def half(self) -> PackedSequence:
+        """Of float16."""
+        return self.to(dtype=torch.half)
+
+    def long(self) -> PackedSequence:
+        """Of int64."""
+        return self.to(dtype=torch.long)
+
+    def int(self) -> PackedSequence:
+        """Of int32."""
+        return self.to(dtype=torch.int)
+
+    def short(self) -> PackedSequence:
+        """Of int16."""
+        return self.to(dtype=torch.short)
+
+    def char(self) -> PackedSequence:
+        """Of int8."""
+        return self.to(dtype=torch.int8)
+
+    def byte(self) -> PackedSequence:
+        """Of uint8."""
+        return self.to(dtype=torch.uint8)
 
     @property
     def is_cuda(self) -> bool:
-        return False
+        """Whether the data is on a CUDA device."""
+        return self.data.is_cuda
+
+    def is_pinned(self) -> bool:
+        """Whether the data is in memory from which devices copy at once."""
+        return self.data.is_pinned()
+
+    def pin_memory(self) -> PackedSequence:
+        """The data in such memory."""
+        return type(self)(self.data.pin_memory(), self.batch_sizes, self.sorted_indices, self.unsorted_indices)
 
 
 def invert_permutation(permutation: Tensor | None) -> Tensor | None:
@@ -84,6 +121,8 @@ def pack_padded_sequence(input: Tensor, lengths: Any, batch_first: bool = False,
     given = lengths.to(torch.int64) if isinstance(lengths, Tensor) else torch.as_tensor(lengths, dtype=torch.int64)
     if given.ndim != 1:
         raise RuntimeError(f"pack_padded_sequence(): 'lengths' argument should be a 1D CPU int64 tensor, but got {given.ndim}D, shape {tuple(given.shape)}")
+    if not input.numel():
+        raise RuntimeError(f"Cannot pack empty tensors: the input has shape {tuple(input.shape)}")
     sizes = given.tolist()
     order = None
     if not enforce_sorted:
