@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
@@ -186,6 +187,8 @@ class _Namespace:
         import flambeau
         from flambeau import library
 
+        if self.name in library.HOMES:
+            importlib.import_module(library.HOMES[self.name])
         found = library._registered.get(f"{self.name}::{name}")
         if found is None and self.name in ("aten", "prims"):
             from flambeau.ops import dispatcher_gradients, dispatcher_names

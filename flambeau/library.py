@@ -14,6 +14,9 @@ from flambeau.operator_shapes import get_ctx as get_ctx
 from flambeau.ops import dispatch
 
 _registered: dict[str, Any] = {}
+HOMES: Final = dict.fromkeys(  # by namespace: the module that registers its operators, when one of them is asked for
+    ("c10d", "c10d_functional", "_c10d_functional", "_c10d_functional_autograd", "_dtensor"), "flambeau.distributed.operators"
+)
 
 
 class Tag(Enum):

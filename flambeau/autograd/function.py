@@ -31,6 +31,8 @@ class FunctionCtx:
         self._given: list[int] = []  # which arguments are tensors
         self._positions: list[int] = []  # which of them need a gradient
         self._input_metas: list[Any] = []  # of those arguments
+        self._takes: list[Any] | None = None  # where tensors stand for others (DTensor): what makes backward's gradients of the local ones
+        self._gives: list[Any] | None = None  # and what makes local ones of those that it returns
         self._freed = False
         self._unpack: Any = None
 
@@ -80,6 +82,8 @@ class FunctionCtx:
 
         if self._materialize:
             grads = [zeros(tuple(m.shape), dtype=m.dtype) if g is None and m is not None else g for g, m in zip(grads, self._output_metas, strict=True)]
+        if self._takes is not None:
+            grads = [g if take is None or g is None else take(g) for g, take in zip(grads, self._takes, strict=True)]
         results = self._function.backward(self, *grads)
         if not isinstance(results, tuple):
             results = (results,)
@@ -90,6 +94,10 @@ class FunctionCtx:
             raise RuntimeError(f"function {self._function.__name__}Backward returned an incorrect number of gradients (expected {count}, got {len(results)})")
         if not (retain or create):
             self._freed, self._saved, self._versions = True, (), ()  # they may hold the history that holds this context
+        if self._gives is not None:
+            for p, give in zip(self._positions, self._gives, strict=True):
+                if give is not None and results[p] is not None:
+                    results = (*results[:p], give(results[p]), *results[p + 1 :])
         name = f"{self._function.__name__}Backward"
         return [fitting.gradient(name, p, results[p], m) for p, m in zip(self._positions, self._input_metas, strict=True)]
 
@@ -179,6 +187,12 @@ class Function:
                     tr.custom[made._slot] = ctx
 
         tr.holding(record)
+        if any(type(a) is not Tensor and hasattr(a, "_for_gradients") for a in (*args, *outputs)):
+            ctx._takes = [t._for_gradients()[0] if hasattr(t, "_for_gradients") else None for t in outputs]
+            ctx._gives = [args[i]._for_gradients()[1] if hasattr(args[i], "_for_gradients") else None for i in ctx._positions]
+        for i, t in enumerate(outputs):
+            if type(t) is not Tensor and results[i] is not t and type(results[i]) is Tensor:
+                results[i] = _of_class(t, results[i])
         return (results[0] if single else type(output)(results) if isinstance(output, list) else tuple(results)), ctx
 
 
@@ -191,6 +205,16 @@ def _rooted(t: Tensor) -> Tensor:
     from flambeau.trace.recorder import mark_custom
 
     return mark_custom(t)
+
+
+def _of_class(t: Tensor, plain: Tensor) -> Tensor:
+    """A tensor as the object of a subclass that `t` is, with its attributes."""
+    from flambeau.ops.dispatch import DisableTorchFunctionSubclass
+
+    with DisableTorchFunctionSubclass():
+        made = plain.as_subclass(type(t))
+    made.__dict__.update(t.__dict__)
+    return made
 
 
 class _Once(Function):

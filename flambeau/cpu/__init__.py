@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -110,6 +111,24 @@ def get_capabilities() -> dict[str, Any]:
     sizes = {"l1d_cache_size": target.cache_bytes(1), "l2_cache_size": target.cache_bytes(2)}
     return {"architecture": platform.machine(), "num_logical_cores": os.cpu_count(), **sizes, **flags}
 
+
+def _supports(*names: str) -> Callable[[], bool]:
+    """Whether the processor has all of these features (Linux's words)."""
+
+    def supported() -> bool:
+        from flambeau.runtime import target
+
+        return set(names) <= target.flags()
+
+    return supported
+
+
+_is_avx2_supported = _supports("avx2", "fma")
+_is_avx512_supported = _supports("avx512f", "avx512bw", "avx512dq", "avx512vl")
+_is_avx512_bf16_supported = _supports("avx512_bf16")
+_is_vnni_supported = _is_avx512_vnni_supported = _supports("avx512_vnni")
+_is_amx_tile_supported = _supports("amx_tile")
+_is_amx_fp16_supported = _supports("amx_fp16")
 
 _THE_STREAM = Stream()
 

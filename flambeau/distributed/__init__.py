@@ -121,7 +121,7 @@ def get_default_backend_for_device(device: Any) -> str:
 
 # Imported when they are asked for: programs that run in one process need none of them.
 _LAZY_MODULES = frozenset(
-    "_composable _functional_collectives _tensor algorithms checkpoint constants device_mesh distributed_c10d elastic fsdp launcher nn optim pipelining "
+    "_composable _functional_collectives _tensor _tools algorithms checkpoint constants device_mesh distributed_c10d elastic fsdp launcher nn optim pipelining "
     "rpc run tensor utils".split()
 )
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import flambeau
-from flambeau.distributed.group import ProcessGroup, default_group
+from flambeau.distributed.group import ProcessGroup, default_group, group_of_ranks
 from flambeau.distributed.nn import functional as _with_gradients
 from flambeau.distributed.reduce_op import ReduceOp
+from flambeau.distributed.watchers import one
 
 
 class AsyncCollectiveTensor:
@@ -20,7 +21,7 @@ def wait_tensor(tensor: Any) -> Any:
 
 
 def _group(given: Any) -> ProcessGroup:
-    """The group: itself, all ranks as a list, a mesh of one dim, or (mesh, dim). NotImplementedError for others."""
+    """The group: itself, the ranks of one that is there, a mesh of one dim, or (mesh, dim). NotImplementedError for others."""
     if given is None:
         return default_group()
     if isinstance(given, ProcessGroup):
@@ -29,10 +30,10 @@ def _group(given: Any) -> ProcessGroup:
         return given.get_group()  # type: ignore[no-any-return]
     if isinstance(given, tuple) and len(given) == 2 and hasattr(given[0], "get_group"):
         return given[0].get_group(given[1])  # type: ignore[no-any-return]
-    if isinstance(given, (list, tuple)) and list(given) == default_group().ranks:
-        return default_group()
+    if isinstance(given, (list, tuple)) and default_group() and (found := group_of_ranks(given)) is not None:
+        return found
     raise NotImplementedError(
-        f"torch.distributed functional collectives: the group must be a ProcessGroup, a DeviceMesh, (mesh, dim) or a list of all ranks, got {given!r}"
+        f"torch.distributed functional collectives: the group must be a ProcessGroup, a DeviceMesh, (mesh, dim) or the ranks of a group, got {given!r}"
     )
 
 
@@ -42,12 +43,14 @@ def _op(name: Any) -> Any:
 
 def all_reduce(self: Any, reduceOp: str, group: Any, tag: str = "") -> Any:
     """The sum (or what `reduceOp` says) over all ranks."""
-    return _with_gradients.all_reduce(self, _op(reduceOp), _group(group))
+    with one("all_reduce"):
+        return _with_gradients.all_reduce(self, _op(reduceOp), _group(group))
 
 
 def all_gather_tensor(self: Any, gather_dim: int, group: Any, tag: str = "") -> Any:
     """The tensors of all ranks, joined along a dim."""
-    return flambeau.cat(list(_with_gradients.all_gather(self, _group(group))), gather_dim)
+    with one("all_gather_into_tensor"):
+        return flambeau.cat(list(_with_gradients.all_gather(self, _group(group))), gather_dim)
 
 
 def reduce_scatter_tensor(self: Any, reduceOp: str, scatter_dim: int, group: Any, tag: str = "") -> Any:
@@ -58,23 +61,27 @@ def reduce_scatter_tensor(self: Any, reduceOp: str, scatter_dim: int, group: Any
         raise AssertionError(f"input dimension {scatter_dim} ({self.shape[scatter_dim]}) must be a multiple of group_size {n}")
     parts = list(self.chunk(n, scatter_dim))
     mean = _op(reduceOp) is ReduceOp.AVG
-    total = _with_gradients.reduce_scatter(parts[0], parts, ReduceOp.SUM if mean else _op(reduceOp), found)
+    with one("reduce_scatter_tensor"):
+        total = _with_gradients.reduce_scatter(parts[0], parts, ReduceOp.SUM if mean else _op(reduceOp), found)
     return total / n if mean else total
 
 
 def all_reduce_coalesced(self: list[Any], reduceOp: str, group: Any, tag: str = "") -> list[Any]:
     """all_reduce of each tensor."""
-    return [all_reduce(t, reduceOp, group) for t in self]
+    with one("all_reduce_coalesced"):
+        return [all_reduce(t, reduceOp, group) for t in self]
 
 
 def all_gather_into_tensor_coalesced(self: list[Any], group: Any, tag: str = "") -> list[Any]:
     """all_gather_tensor of each tensor along dim 0."""
-    return [all_gather_tensor(t, 0, group) for t in self]
+    with one("all_gather_into_tensor_coalesced"):
+        return [all_gather_tensor(t, 0, group) for t in self]
 
 
 def reduce_scatter_tensor_coalesced(inputs: list[Any], reduceOp: str, scatter_dim: list[int], group: Any, tag: str = "") -> list[Any]:
     """reduce_scatter_tensor of each tensor along its dim."""
-    return [reduce_scatter_tensor(t, reduceOp, dim, group) for t, dim in zip(inputs, scatter_dim, strict=True)]
+    with one("reduce_scatter_tensor_coalesced"):
+        return [reduce_scatter_tensor(t, reduceOp, dim, group) for t, dim in zip(inputs, scatter_dim, strict=True)]
 
 
 # All have gradients; PyTorch 2.13 has each under several names.
@@ -85,14 +92,16 @@ all_gather_single_coalesced, reduce_scatter_single_coalesced = all_gather_into_t
 
 def broadcast(self: Any, src: int, group: Any, tag: str = "") -> Any:
     """The tensor of rank `src`."""
-    return _with_gradients.broadcast(self, src, _group(group))
+    with one("broadcast"):
+        return _with_gradients.broadcast(self, src, _group(group))
 
 
 def all_to_all_single(self: Any, output_split_sizes: Any, input_split_sizes: Any, group: Any, tag: str = "") -> Any:
     """The parts along dim 0 that the other ranks have for this one, joined."""
     rows = sum(output_split_sizes) if output_split_sizes else self.shape[0]
     like = self.new_empty((rows, *self.shape[1:]))
-    return _with_gradients.all_to_all_single(like, self, output_split_sizes, input_split_sizes, _group(group))
+    with one("all_to_all_single"):
+        return _with_gradients.all_to_all_single(like, self, output_split_sizes, input_split_sizes, _group(group))
 
 
 all_to_all_single_autograd = all_to_all_single

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
+from flambeau.distributed import watchers
 from flambeau.distributed.group import ProcessGroup, default_group, get_group_rank
 from flambeau.distributed.work import Work
 from flambeau.trace import evaluate
@@ -39,6 +40,8 @@ def profiled(group: ProcessGroup, run: Callable[[], None], name: str, tensors: A
 
 def perform(group: ProcessGroup, run: Callable[[], None], async_op: bool, name: str, results: Any, inputs: Any = None) -> Work | None:
     """Do a collective now, or beside the program. `inputs`: the tensors that a profile shows, if they are not the results."""
+    if watchers.WATCHERS:
+        watchers.tell(name)
     if evaluate.PROFILER is not None:
         run = profiled(group, run, name, results if inputs is None else inputs)
     if async_op:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy
 
-from flambeau.distributed.group import GroupMember, ProcessGroup, default_group, init_process_group, is_initialized, new_group
+from flambeau.distributed.group import GroupMember, ProcessGroup, default_group, group_of_ranks, init_process_group, is_initialized, new_group
 
 
 class DeviceMesh:
@@ -75,6 +75,17 @@ class DeviceMesh:
         place: tuple[Any, ...] = (..., *[(self._coordinate or [0] * self.ndim)[d] for d in kept])
         sizes = [int(numpy.prod([self._ranks.shape[d] for d in several])) for several in dims]
         return self._ranks.transpose(*flat, *kept)[place].reshape(sizes)
+
+    @staticmethod
+    def _over_groups(device_type: str, ranks: Any, names: Sequence[str] | None) -> DeviceMesh:
+        """The mesh of these ranks over the first groups that go along it; where one is not there, all processes make new ones."""
+        made = DeviceMesh(device_type, ranks, mesh_dim_names=names, _init_backend=False)
+        if made._coordinate is not None:
+            found = [group_of_ranks(made._line(d)) for d in range(made.ndim)]
+            if all(found):
+                made._groups = [g for g in found if g is not None]
+                return made
+        return DeviceMesh(device_type, ranks, mesh_dim_names=names)
 
     @staticmethod
     def from_group(group: Any, device_type: str, mesh: Any = None, *, mesh_dim_names: Sequence[str] | None = None) -> DeviceMesh:

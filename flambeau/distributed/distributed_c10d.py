@@ -8,6 +8,7 @@ from flambeau.distributed.errors import *  # noqa: F403
 from flambeau.distributed.group import *  # noqa: F403
 from flambeau.distributed.group import _rank_not_in_group as _rank_not_in_group
 from flambeau.distributed.group import default_group as _get_default_group  # noqa: F401
+from flambeau.distributed.group import group_named as _resolve_process_group  # noqa: F401
 from flambeau.distributed.messages import *  # noqa: F403
 from flambeau.distributed.objects import *  # noqa: F403
 from flambeau.distributed.reduce_op import *  # noqa: F403

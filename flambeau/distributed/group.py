@@ -213,6 +213,19 @@ def member(given: Any) -> ProcessGroup | None:
     raise TypeError(f"torch.distributed: group must be a ProcessGroup, got {type(given).__name__}")
 
 
+def group_named(name: str) -> ProcessGroup:
+    """The group of this name (`group.group_name`), of which this process is one; LookupError if there is none."""
+    for found in _groups:
+        if found.group_name == name:
+            return found
+    raise LookupError(f"Could not resolve the process group registered under the name {name}: the groups of this process are {[g.group_name for g in _groups]}")
+
+
+def group_of_ranks(ranks: Sequence[int]) -> ProcessGroup | None:
+    """The first group of just these ranks, if this process is in one."""
+    return next((found for found in _groups if found.ranks == list(ranks)), None)
+
+
 def _rank_not_in_group(group: Any) -> bool:
     """Whether this process is not in a group (None: that of all, in which it is)."""
     return group is not None and group == GroupMember.NON_GROUP_MEMBER

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import flambeau
 from flambeau.compiler.kernels.window_sums import can_reduce
-from flambeau.distributed import flight
+from flambeau.distributed import flight, watchers
 from flambeau.distributed.agreement import collective
 from flambeau.distributed.calls import check_whole, done, one_kind, perform, root_of
 from flambeau.distributed.group import ProcessGroup, member
@@ -116,7 +116,14 @@ def _known_again(group: ProcessGroup, tensor: Tensor, op: Any) -> bool:
     except KeyError:
         call = _known[key] = _learned(group, tensor, op)
     window = group.window
-    if call is None or group.lane.pending or evaluate.PROFILER is not None or flight.RECORDER is not None or not isinstance(window, Window):
+    if (
+        call is None
+        or group.lane.pending
+        or evaluate.PROFILER is not None
+        or flight.RECORDER is not None
+        or watchers.WATCHERS
+        or not isinstance(window, Window)
+    ):
         return False
     memory = Memory(tensor, True)
     with group.lane.lock:

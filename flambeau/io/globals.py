@@ -202,6 +202,12 @@ _BUILDABLE = {OrderedDict}
 _ADDED: dict[tuple[str, str], Any] = {}
 
 
+def allow(module: str, name: str, function: Any) -> None:
+    """Let files name and call a function that checks what it is given: for packages that define tensors of their own."""
+    ALLOWED[(module, name)] = function
+    _CALLABLE.add(function)
+
+
 _BLOCKED = frozenset(("sys", "os", "posix", "nt"))  # never allowed, whatever a user adds
 
 
@@ -212,6 +218,11 @@ def find(module: str, name: str) -> Any:
         raise UnpicklingError(f"Trying to load unsupported GLOBAL {full} whose module {module} is blocked.")
     found = ALLOWED.get((module, name), _ADDED.get((module, name)))
     if found is None:
+        if f"{module}.".startswith(("torch.distributed.tensor.", "torch.distributed.device_mesh.")):
+            raise UnpicklingError(
+                "``torch.distributed.tensor`` must be imported to load DTensors, and a DTensor that PyTorch has written into a file of torch.save cannot be "
+                f"read (it names {full}): save it with torch.distributed.checkpoint, or its to_local() or full_tensor()"
+            )
         shown = full.removeprefix("builtins.")
         raise UnpicklingError(
             f"Unsupported global: GLOBAL {full} was not an allowed global by default. Please use "

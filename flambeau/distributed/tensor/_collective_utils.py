@@ -6,6 +6,8 @@ from typing import Any
 
 from flambeau.distributed.collectives import broadcast, scatter
 from flambeau.distributed.device_mesh import DeviceMesh
+from flambeau.distributed.tensor.placement_types import Shard
+from flambeau.distributed.tensor.transitions import exchanged
 from flambeau.distributed.work import Work
 
 
@@ -23,6 +25,22 @@ def pad_tensor(tensor: Any, pad_dim: int, pad_size: int) -> Any:
 def unpad_tensor(tensor: Any, pad_dim: int, pad_size: int) -> Any:
     """The tensor without the last `pad_size` elements along a dim."""
     return tensor.narrow(pad_dim, 0, tensor.shape[pad_dim] - pad_size) if pad_size else tensor
+
+
+def exchanged_dims(t: Any, gather_dim: int, shard_dim: int, group: Any) -> Any:
+    """A tensor whose parts of one size lie along one dim in a group's processes, cut along another."""
+    n = group.size()
+    sizes = [Shard.local_shard_size_and_offset(t.shape[shard_dim], n, r)[0] for r in range(n)]
+    if t.is_meta:
+        shape = list(t.shape)
+        shape[gather_dim], shape[shard_dim] = shape[gather_dim] * n, sizes[group.rank()]
+        return t.new_empty(shape)
+    return exchanged(t, gather_dim, shard_dim, [t.shape[gather_dim]] * n, sizes, group)
+
+
+def shard_dim_alltoall(input: Any, gather_dim: int, shard_dim: int, mesh: DeviceMesh, mesh_dim: int) -> Any:
+    """`exchanged_dims` along a dim of a mesh."""
+    return exchanged_dims(input, gather_dim, shard_dim, mesh.get_group(mesh_dim))
 
 
 def mesh_scatter(

@@ -6,16 +6,20 @@ make of it, is the whole. Functions of DTensors are in calls.py, their rules in 
 
 from __future__ import annotations
 
+import inspect
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from math import prod
-from typing import Any
+from pickle import UnpicklingError
+from typing import Any, Final
 
 import flambeau as torch
 from flambeau.distributed.device_mesh import DeviceMesh
 from flambeau.distributed.reduce_op import ReduceOp
-from flambeau.distributed.tensor.placement_types import Partial, Placement, Replicate, Shard
+from flambeau.distributed.tensor.placement_types import Partial, Placement, Replicate, Shard, _StridedShard
 from flambeau.distributed.tensor.spec import Spec, normalized, text
 from flambeau.distributed.tensor.transitions import gradient_from, redistribute
+from flambeau.io.globals import allow
 from flambeau.ops.dispatch import DisableTorchFunctionSubclass, admit
 from flambeau.tensor import Tensor
 from flambeau.trace.meta import Size
@@ -43,8 +47,14 @@ class DTensor(Tensor):
     _spec: Spec
 
     def __new__(cls, local_tensor: Any, spec: Any, *, requires_grad: bool = False) -> Any:
+        if hasattr(spec, "own"):
+            spec = spec.own()
         if not isinstance(spec, Spec):
             raise TypeError("DTensor: use DTensor.from_local(local_tensor, device_mesh, placements) or distribute_tensor")
+        if local_tensor.requires_grad and not requires_grad:
+            warnings.warn(
+                "To construct DTensor from torch.Tensor, it's recommended to use local_tensor.detach() and make requires_grad consistent.", stacklevel=2
+            )
         found = made(local_tensor.detach(), spec)
         with DisableTorchFunctionSubclass():
             return found.requires_grad_(requires_grad)
@@ -212,7 +222,8 @@ class DTensor(Tensor):
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         mesh = self._spec.mesh
-        about = (mesh.device_type, mesh._ranks.tolist(), mesh.mesh_dim_names, self._spec.placements, self._spec.shape)
+        placements = tuple([(type(p).__name__, *vars(p).values()) for p in self._spec.placements])
+        about = (mesh.device_type, mesh._ranks.tolist(), mesh.mesh_dim_names, placements, self._spec.shape)
         return _rebuild, (inner(self).detach(), about, self.requires_grad)
 
     @property
@@ -254,6 +265,11 @@ class DTensor(Tensor):
         with DisableTorchFunctionSubclass():
             Tensor.grad.__set__(self, value)  # type: ignore[attr-defined]
 
+    def _for_gradients(self) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+        """Gradients of this tensor: (what a custom function's backward is given for a local one, the local one of what it returns)."""
+        spec = self._spec.gradient()
+        return lambda g: made(g, spec), lambda g: inner(g.redistribute(placements=spec.placements)) if isinstance(g, DTensor) else g
+
     @property
     def data(self) -> Any:
         """The same memory without history."""
@@ -278,11 +294,22 @@ admit(DTensor)
 
 
 def _rebuild(local: Any, about: tuple[Any, ...], requires_grad: bool) -> DTensor:
-    """What pickles of DTensors call."""
-    device_type, ranks, names, placements, shape = about
-    found = made(local, Spec(DeviceMesh(device_type, ranks, mesh_dim_names=names), placements, shape))
+    """What pickles of DTensors call. UnpicklingError where what they say is no mesh and no placements."""
+    try:
+        device_type, ranks, names, given, shape = about
+        placements = tuple([_PLACEMENTS[kind](*values) for kind, *values in given])
+        spec = Spec(DeviceMesh._over_groups(device_type, ranks, names), placements, tuple(shape))
+    except (KeyError, TypeError, ValueError) as error:
+        raise UnpicklingError(f"a DTensor in the file is malformed: {error!r}") from error
+    if not isinstance(local, Tensor) or isinstance(local, DTensor):
+        raise UnpicklingError(f"a DTensor in the file is malformed: its local tensor is a {type(local).__name__}")
+    found = made(local, spec)
     with DisableTorchFunctionSubclass():
         return found.requires_grad_(requires_grad)  # type: ignore[return-value]
+
+
+_PLACEMENTS: Final = {kind.__name__: kind for kind in (Shard, _StridedShard, Replicate, Partial)}
+allow("torch.distributed.tensor.api", "_rebuild", _rebuild)  # PyTorch, too, reads DTensors once this package is imported
 
 
 def _whole_mesh() -> DeviceMesh:
@@ -310,7 +337,8 @@ def distribute_tensor(
             raise ValueError(f"Cannot distribute a DTensor with device mesh {tensor.device_mesh} to a different device mesh {mesh}.")
         if tensor.placements != found:
             raise ValueError(
-                f"Cannot distribute a DTensor with placements {text(tensor.placements)} to different placements {text(found)}: call `redistribute`."
+                f"Cannot distribute a DTensor with placements {text(tensor.placements)} to a different placements {text(found)}. "
+                "do you want to call `redistribute` instead?"
             )
         return tensor
     spec = Spec(mesh, (Replicate(),) * mesh.ndim, tuple(tensor.shape))
@@ -330,6 +358,23 @@ def distribute_tensor(
         if local is tensor:
             local = local.view_as(local)
     return DTensor(local, spec.placed(found), requires_grad=tensor.requires_grad)
+
+
+def _shard_tensor(full_tensor: Any, placements: Sequence[Placement], device_mesh: DeviceMesh | None = None) -> Any:
+    """distribute_tensor where every process has the same tensor: each keeps its part, nothing is sent."""
+    return distribute_tensor(full_tensor, device_mesh, placements, src_data_rank=None)
+
+
+def _around(function: Callable[..., Any], what: str, values: str) -> Callable[..., Any]:
+    """`function(module, values, mesh)`; one of (values, mesh) still works, with PyTorch's warning."""
+    count = len(inspect.signature(function).parameters)
+    if count == 2:
+        warnings.warn(f"Deprecating {what} that takes two arguments ({values}, device_mesh), please use {what} that takes in (module, {values}, device_mesh) "
+                      "instead!", FutureWarning, stacklevel=3)  # fmt: skip
+        return lambda module, given, mesh: function(given, mesh)
+    if count != 3:
+        raise ValueError(f"{what} {function} should take in 3 arguments, but got {count} arguments!")
+    return function
 
 
 def distribute_module(
@@ -353,8 +398,10 @@ def distribute_module(
             if b is not None and not isinstance(b, DTensor):
                 each._buffers[key] = distribute_tensor(b.detach(), mesh)
     if input_fn is not None:
-        module.register_forward_pre_hook(lambda each, inputs: input_fn(each, inputs, mesh))
+        before = _around(input_fn, "input_fn", "inputs")
+        module.register_forward_pre_hook(lambda each, inputs: before(each, inputs, mesh))
     if output_fn is not None:
-        module.register_forward_hook(lambda each, inputs, outputs: output_fn(each, outputs, mesh))
+        after = _around(output_fn, "output_fn", "outputs")
+        module.register_forward_hook(lambda each, inputs, outputs: after(each, outputs, mesh))
     module._distribute_module_applied = True
     return module

@@ -15,6 +15,7 @@ from math import inf, prod
 from typing import Any
 
 import flambeau
+from flambeau.distributed import watchers
 from flambeau.distributed.tensor.api import DTensor, inner, made
 from flambeau.distributed.tensor.placement_types import Partial, Placement, Replicate, Shard, _StridedShard
 from flambeau.distributed.tensor.spec import Spec, text
@@ -115,7 +116,7 @@ state = _State()
 
 
 # -- which way ------------------------------------------------------------------------------------------------------------
-_COST = {("R", "S"): 0.01, ("S", "R"): 1.0, ("S", "S"): 0.6, ("P", "R"): 2.0, ("P", "S"): 1.0}
+_COST = {("R", "S"): 0.01, ("R", "P"): 0.02, ("S", "R"): 1.0, ("S", "S"): 0.6, ("P", "R"): 2.0, ("P", "S"): 1.0}
 
 
 def _kind(p: Placement) -> str:
@@ -238,6 +239,8 @@ def call(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
             return func(*args, **kwargs)
     direct = DIRECT.get(name)
     if direct is not None:
+        if watchers.WATCHERS:
+            _tell(name, (*args, *kwargs.values()))
         return direct(func, *args, **kwargs)
     plain = plain_name(name)
     rule = RULES.get(plain)
@@ -254,8 +257,16 @@ def call(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         raise NotImplementedError(f"{plain}(): out= is not there for DTensors; got {type(out).__name__}")
     c = Call(plain, func, args, kwargs)
     c.settle()
+    if watchers.WATCHERS:
+        _tell(name, c.tensors)
     found = rule(c, *c.args, **c.kwargs)
     return run(c, found, inplace) if isinstance(found, Rule) else found
+
+
+def _tell(name: str, given: Sequence[Any]) -> None:
+    tensors = [t for a in given for t in (a if isinstance(a, (list, tuple)) else [a]) if isinstance(t, DTensor)]
+    for watcher in watchers.WATCHERS:
+        watcher.operation(name, tensors)
 
 
 def _composed(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:

@@ -99,3 +99,11 @@ class Partial(Placement):
 
 
 _Partial: Final = Partial  # its older name
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("DTensorSpec", "TensorMeta"):  # their older place
+        from flambeau.distributed.tensor import _dtensor_spec
+
+        return getattr(_dtensor_spec, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -16,6 +16,7 @@ from flambeau.distributed.reduce_op import ReduceOp
 from flambeau.distributed.tensor._utils import order_of_cuts
 from flambeau.distributed.tensor.placement_types import Partial, Placement, Replicate, Shard
 from flambeau.distributed.tensor.spec import Spec
+from flambeau.distributed.watchers import one
 
 
 def _dense(t: Any) -> Any:
@@ -35,10 +36,12 @@ def gathered(t: Any, dim: int, sizes: Sequence[int], group: Any) -> Any:
     t = _dense(t)
     if dim == 0 and len(set(sizes)) == 1:
         whole = flambeau.empty(_resized(t, 0, sum(sizes)), dtype=t.dtype)
-        c.all_gather_into_tensor(whole, t, group)
+        with one("all_gather_into_tensor"):
+            c.all_gather_into_tensor(whole, t, group)
         return whole
     parts = [flambeau.empty(_resized(t, dim, n), dtype=t.dtype) for n in sizes]
-    c.all_gather(parts, t, group)
+    with one("all_gather_into_tensor"):
+        c.all_gather(parts, t, group)
     return flambeau.cat(parts, dim)
 
 
@@ -47,22 +50,26 @@ def scattered_sum(t: Any, dim: int, sizes: Sequence[int], group: Any, op: Any = 
     t = t.detach()
     parts = [_part(t, dim, sizes, r).contiguous() for r in range(len(sizes))]
     total = flambeau.empty(parts[group.rank()].shape, dtype=t.dtype)
-    c.reduce_scatter(total, parts, op, group)
+    with one("reduce_scatter_tensor"):
+        c.reduce_scatter(total, parts, op, group)
     return total
 
 
 def _reduced(t: Any, op: Any, group: Any) -> Any:
     total = t.detach().clone(memory_format=flambeau.contiguous_format)
-    c.all_reduce(total, op, group)
+    with one("all_reduce"):
+        c.all_reduce(total, op, group)
     return total
 
 
-def _exchanged(t: Any, source: int, target: int, from_sizes: Sequence[int], to_sizes: Sequence[int], group: Any) -> Any:
+def exchanged(t: Any, source: int, target: int, from_sizes: Sequence[int], to_sizes: Sequence[int], group: Any) -> Any:
+    """This process's part along another dim, of a tensor that is cut along one."""
     rank = group.rank()
     sends = [_part(t.detach(), target, to_sizes, r).contiguous() for r in range(len(to_sizes))]
     shape = _resized(t, target, to_sizes[rank])
     parts = [flambeau.empty([n if d == source else m for d, m in enumerate(shape)], dtype=t.dtype) for n in from_sizes]
-    c.all_to_all(parts, sends, group)
+    with one("shard_dim_alltoall", "_dtensor"):
+        c.all_to_all(parts, sends, group)
     return flambeau.cat(parts, source)
 
 
@@ -163,7 +170,7 @@ class _Exchange(Function):
     @staticmethod
     def forward(ctx: Any, t: Any, source: int, target: int, from_sizes: Any, to_sizes: Any, group: Any) -> Any:
         ctx.given = target, source, to_sizes, from_sizes, group
-        return _exchanged(t, source, target, from_sizes, to_sizes, group)
+        return exchanged(t, source, target, from_sizes, to_sizes, group)
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
