@@ -293,6 +293,8 @@ class Engine:
         # After an in-place view of the leaf without gradients that came after its use, the gradient has to fit as it is.
         if gradient._meta.shape != t._meta.shape and not gradient.is_sparse:
             gradient, given = gradient.expand(t.shape), True
+        if hasattr(t, "_for_gradients"):  # a DTensor, whose `.grad` is one
+            gradient = t._for_gradients()[0](gradient)
         if t.grad is None:
             t.grad = _own_copy(t, gradient) if given else gradient
         elif self.create or t.grad.layout is not gradient.layout:

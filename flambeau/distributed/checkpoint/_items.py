@@ -7,6 +7,7 @@ from math import prod
 from typing import Any
 
 import flambeau
+from flambeau.distributed._shard.sharded_tensor import ShardedTensor
 from flambeau.distributed.checkpoint import metadata as kinds
 from flambeau.distributed.tensor._utils import compute_local_shape_and_global_offset
 from flambeau.distributed.tensor.api import DTensor, inner
@@ -27,8 +28,29 @@ class Item:
     nbytes: int = 0
 
 
+def is_tensor(value: Any) -> bool:
+    """Whether it is a tensor, or parts of one."""
+    return isinstance(value, (Tensor, ShardedTensor))
+
+
+def parts(name: str, t: Any) -> list[tuple[tuple[int, ...], tuple[int, ...], Any]]:
+    """(shape, offset, local tensor) of each part that this process has."""
+    if isinstance(t, ShardedTensor):
+        return [(tuple(s.metadata.shard_sizes), tuple(s.metadata.shard_offsets), s.tensor.detach()) for s in t.local_shards()]
+    return [part(name, t)]
+
+
+def local_at(name: str, t: Any, offset: Any) -> Any:
+    """The local tensor of the part that begins there (None: of the only one). ValueError if this process has none."""
+    found = [local for _, start, local in parts(name, t) if offset is None or start == tuple(offset)]
+    if len(found) != 1:
+        starts = [start for _, start, _ in parts(name, t)]
+        raise ValueError(f"Could not find shard at {None if offset is None else tuple(offset)} of {name}: this process has parts at {starts}")
+    return found[0]
+
+
 def part(name: str, t: Any) -> tuple[tuple[int, ...], tuple[int, ...], Any]:
-    """(shape, offset, local tensor) of this process's part."""
+    """(shape, offset, local tensor) of this process's part of a tensor."""
     if not isinstance(t, DTensor):
         return tuple(t.shape), (0,) * t.ndim, t.detach()
     if any(isinstance(p, Partial) for p in t.placements):
@@ -40,12 +62,12 @@ def part(name: str, t: Any) -> tuple[tuple[int, ...], tuple[int, ...], Any]:
 def plan_of(flat: dict[str, Any]) -> list[Item]:
     items = []
     for name, value in flat.items():
-        if not isinstance(value, Tensor):
+        if not is_tensor(value):
             items.append(Item(name, None))
             continue
-        shape, offset, local = part(name, value)
-        if prod(shape) or not prod(value.shape):
-            items.append(Item(name, offset, shape, tuple(value.shape), value.dtype.name, prod(shape) * local.element_size()))
+        for shape, offset, local in parts(name, value):
+            if prod(shape) or not prod(value.shape):
+                items.append(Item(name, offset, shape, tuple(value.shape), value.dtype.name, prod(shape) * local.element_size()))
     return items
 
 

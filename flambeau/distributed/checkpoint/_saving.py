@@ -6,21 +6,43 @@ import os
 import pickle
 import threading
 import time
-import uuid
+import warnings
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from copy import deepcopy
-from functools import partial
-from typing import Any
+from functools import partial, wraps
+from typing import Any, TypeVar
 
+from flambeau.distributed._shard.sharded_tensor import Shard, ShardedTensor
 from flambeau.distributed.checkpoint import _files, _nested, _planned
 from flambeau.distributed.checkpoint import metadata as kinds
-from flambeau.distributed.checkpoint._items import metadata_of, owners_of, part, plan_of, states_of
+from flambeau.distributed.checkpoint._items import local_at, metadata_of, owners_of, part, plan_of, states_of
 from flambeau.distributed.checkpoint.default_planner import DefaultLoadPlanner, DefaultSavePlanner
 from flambeau.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
 from flambeau.distributed.checkpoint.planner import LoadPlanner, SavePlanner
 from flambeau.distributed.checkpoint.storage import StorageReader, StorageWriter
 from flambeau.tensor import Tensor
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _older_order(name: str) -> Callable[[F], F]:
+    """Takes a second argument in its place as this one, with PyTorch's warning: its order before 2.1."""
+
+    def decorate(function: F) -> F:
+        @wraps(function)
+        def call(state_dict: Any, *older: Any, **options: Any) -> Any:
+            if len(older) == 1:
+                text = f"The argument order of {function.__name__} has been changed. Please check the document to avoid future breakages."
+                warnings.warn(text, stacklevel=2)
+                options[name] = older[0]
+            elif older:
+                raise TypeError(f"{function.__name__}() takes 1 positional argument but {1 + len(older)} were given")
+            return function(state_dict, **options)
+
+        return call  # type: ignore[return-value]
+
+    return decorate
 
 
 class _Save:
@@ -32,10 +54,11 @@ class _Save:
         flat: dict[str, Any] = {}
 
         def local() -> Any:
+            writer.reset()
             found, paths = _nested.flatten(states_of(state_dict))
             flat.update(found)
             os.makedirs(writer.path, exist_ok=True)
-            return plan_of(flat), paths, uuid.uuid4().hex, _files.suffix_of(writer.path) if self.rank == 0 else ""
+            return plan_of(flat), paths, writer.save_id, _files.suffix_of(writer.path) if self.rank == 0 else ""
 
         everyone = self.ranks.all("plan", local)
         plans = [e[0] for e in everyone]
@@ -45,7 +68,7 @@ class _Save:
         self.items = []
         for item in plans[self.rank]:
             if owners[item.name, item.offset] == self.rank:
-                value = flat[item.name] if item.offset is None else part(item.name, flat[item.name])[2]
+                value = flat[item.name] if item.offset is None else local_at(item.name, flat[item.name], item.offset)
                 if item.offset is not None:
                     value = value.clone() if copies or value.untyped_storage().nbytes() != item.nbytes else value
                 self.items.append((kinds.MetadataIndex(item.name, item.offset), value))
@@ -122,6 +145,7 @@ def _own(planner: Any, planner_class: Any, default: Any, storage: Any, storage_c
     return not flat or (storage is not None and type(storage) is not files)
 
 
+@_older_order("storage_writer")
 def save(
     state_dict: Any, *, checkpoint_id: Any = None, storage_writer: Any = None, planner: Any = None, process_group: Any = None, no_dist: bool = False,
     use_collectives: bool = True,
@@ -136,6 +160,7 @@ def save(
     return _Save(state_dict, _writer(storage_writer, checkpoint_id), process_group, no_dist, False).now()
 
 
+@_older_order("storage_writer")
 def async_save(
     state_dict: Any, *, checkpoint_id: Any = None, storage_writer: Any = None, planner: Any = None, process_group: Any = None, no_dist: bool = False,
     timeout: float = 600.0, **options: Any,
@@ -171,6 +196,9 @@ def async_save(
 
 def _copied(value: Any) -> Any:
     """A state with memory of its own, made now."""
+    if isinstance(value, ShardedTensor):
+        shards = [Shard(_copied(s.tensor), s.metadata) for s in value.local_shards()]
+        return ShardedTensor._init_from_local_shards_and_global_metadata(shards, value.metadata(), value._group)
     if isinstance(value, Tensor):
         copy = value.detach().clone()
         part("", copy)[2].data_ptr()
@@ -182,6 +210,7 @@ def _copied(value: Any) -> Any:
     return deepcopy(value)
 
 
+@_older_order("storage_reader")
 def load(
     state_dict: Any, *, checkpoint_id: Any = None, storage_reader: Any = None, planner: Any = None, process_group: Any = None, no_dist: bool = False
 ) -> None:

@@ -7,9 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 import flambeau
+from flambeau.distributed._shard.sharded_tensor import ShardedTensor
 from flambeau.distributed.checkpoint import _nested
 from flambeau.distributed.checkpoint import metadata as kinds
-from flambeau.distributed.checkpoint._items import Item, metadata_of, owners_of, part, plan_of
+from flambeau.distributed.checkpoint._items import Item, is_tensor, local_at, metadata_of, owners_of, parts, plan_of
+from flambeau.distributed.checkpoint._traverse import set_element
 from flambeau.distributed.checkpoint.planner import (
     LoadItemType,
     LoadPlan,
@@ -30,7 +32,7 @@ def _write_item(item: Item, value: Any) -> WriteItem:
     if item.offset is None:
         return WriteItem(kinds.MetadataIndex(item.name), WriteItemType.BYTE_IO)
     chunk = kinds.ChunkStorageMetadata(Size(item.offset), Size(item.shape))
-    kind = WriteItemType.SHARD if isinstance(value, DTensor) else WriteItemType.TENSOR
+    kind = WriteItemType.SHARD if not isinstance(value, Tensor) or isinstance(value, DTensor) else WriteItemType.TENSOR
     properties = kinds.TensorProperties(value.dtype, requires_grad=value.requires_grad)
     return WriteItem(kinds.MetadataIndex(item.name, item.offset), kind, None, TensorWriteData(chunk, properties, Size(item.whole)))
 
@@ -44,6 +46,47 @@ def _item(written: WriteItem) -> Item:
     for n in shape:
         nbytes *= n
     return Item(written.index.fqn, tuple(data.chunk.offsets), shape, tuple(data.size), kind.name, nbytes)
+
+
+def create_default_local_save_plan(state_dict: Any, is_coordinator: bool) -> SavePlan:
+    """What this process could write of a state of names."""
+    return SavePlan([_write_item(item, state_dict[item.name]) for item in plan_of(state_dict)])
+
+
+def create_default_global_save_plan(all_plans: list[SavePlan], rewrite_index_hints: bool = True) -> tuple[list[SavePlan], kinds.Metadata]:
+    """The plans with the place of each part in the metadata (`index.index`), and the metadata. Nothing is left out: see dedup_save_plans."""
+    items = [[_item(written) for written in plan.items] for plan in all_plans]
+    metadata = metadata_of(items, {})
+    metadata.planner_data = None
+    if not rewrite_index_hints:
+        return list(all_plans), metadata
+
+    def placed(w: WriteItem) -> WriteItem:
+        if w.tensor_data is None:
+            return w
+        chunks = [tuple(chunk.offsets) for chunk in metadata.state_dict_metadata[w.index.fqn].chunks]
+        place = chunks.index(tuple(w.tensor_data.chunk.offsets))
+        return replace(w, index=kinds.MetadataIndex(w.index.fqn, w.index.offset, place))
+
+    return [replace(plan, items=[placed(w) for w in plan.items]) for plan in all_plans], metadata
+
+
+def create_default_local_load_plan(state_dict: Any, metadata: kinds.Metadata, strict: bool = True) -> LoadPlan:
+    """What this process reads into a state of names."""
+    planner = DefaultLoadPlanner(flatten_state_dict=False, allow_partial_load=not strict)
+    planner.set_up_planner(state_dict, metadata)
+    return planner.create_local_plan()
+
+
+def _create_default_local_metadata(state_dict: Any) -> kinds.Metadata:
+    """The metadata that one process can make: of a ShardedTensor all parts, of others its own."""
+    own = [item for item in plan_of(state_dict) if not isinstance(state_dict[item.name], ShardedTensor)]
+    for name, value in state_dict.items():
+        if isinstance(value, ShardedTensor):
+            own += [Item(name, tuple(s.shard_offsets), tuple(s.shard_sizes), tuple(value.size()), value.dtype.name) for s in value.metadata().shards_metadata]
+    found = metadata_of([own], {})
+    found.planner_data = None
+    return found
 
 
 class DefaultSavePlanner(SavePlanner):
@@ -92,7 +135,7 @@ class DefaultSavePlanner(SavePlanner):
     def lookup_object(self, index: kinds.MetadataIndex) -> Any:
         """What a name of the state stands for: of a tensor this process's part."""
         value = self.state_dict[index.fqn]
-        return part(index.fqn, value)[2] if isinstance(value, Tensor) else value
+        return local_at(index.fqn, value, index.offset) if is_tensor(value) else value
 
     def transform_object(self, write_item: WriteItem, object: Any) -> Any:
         """It as it is written."""
@@ -130,13 +173,13 @@ class DefaultLoadPlanner(LoadPlanner):
             elif isinstance(entry, kinds.BytesStorageMetadata):
                 index = kinds.MetadataIndex(name)
                 items.append(ReadItem(LoadItemType.BYTE_IO, index, Size((0,)), index, Size((0,)), Size((0,))))
-            elif not isinstance(value, Tensor):
+            elif not is_tensor(value):
                 raise ValueError(f"{name} is a tensor in the checkpoint, and of type {type(value).__name__} in the state that is loaded")
             elif tuple(entry.size) != tuple(value.shape):
                 raise ValueError(f"Size mismatch between saved {tuple(entry.size)} and current: {tuple(value.shape)} for {name}")
             else:
-                shape, offset, _ = part(name, value)
-                items.extend(_boxes(name, entry, offset, shape))
+                for shape, offset, _ in parts(name, value):
+                    items.extend(boxes(name, entry, offset, shape))
         return LoadPlan(items)
 
     def create_global_plan(self, global_plan: list[LoadPlan]) -> list[LoadPlan]:
@@ -164,7 +207,7 @@ class DefaultLoadPlanner(LoadPlanner):
 
     def lookup_tensor(self, index: kinds.MetadataIndex) -> Any:
         """This process's part of a tensor of the state."""
-        return part(index.fqn, self.state_dict[index.fqn])[2]
+        return local_at(index.fqn, self.state_dict[index.fqn], index.offset)
 
     def transform_tensor(self, read_item: ReadItem, tensor: Any) -> Any:
         """The box of it that an item fills."""
@@ -192,7 +235,7 @@ class _EmptyStateDictLoadPlanner(DefaultLoadPlanner):
             if self._should_include_key(name, metadata):
                 tensor = isinstance(entry, kinds.TensorStorageMetadata)
                 value = flambeau.empty(tuple(entry.size), dtype=entry.properties.dtype) if tensor else entry
-                _nested.build(state_dict, (metadata.planner_data or {}).get(name, (name,)), value)
+                set_element(state_dict, (metadata.planner_data or {}).get(name, (name,)), value)
         super().set_up_planner(state_dict, metadata, is_coordinator)
 
 
@@ -213,7 +256,7 @@ def fill(planner: LoadPlanner, item: ReadItem, stored: Any) -> None:
     planner.commit_tensor(item, target)
 
 
-def _boxes(name: str, entry: kinds.TensorStorageMetadata, offset: tuple[int, ...], shape: tuple[int, ...]) -> list[ReadItem]:
+def boxes(name: str, entry: kinds.TensorStorageMetadata, offset: tuple[int, ...], shape: tuple[int, ...]) -> list[ReadItem]:
     """What a part shares with each stored part."""
     found = []
     for chunk in entry.chunks:

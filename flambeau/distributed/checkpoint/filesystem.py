@@ -91,6 +91,7 @@ class FileSystemReader(StorageReader):
     def __init__(self, path: Any, **options: Any) -> None:
         self.path = os.fspath(path)
         self.storage_data: Any = {}
+        self.load_id = uuid.uuid4().hex
 
     @property
     def checkpoint_id(self) -> str:
@@ -102,10 +103,15 @@ class FileSystemReader(StorageReader):
         if checkpoint_id is not None:
             self.path = os.fspath(checkpoint_id)
         self.storage_data = {}
+        self.load_id = uuid.uuid4().hex
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
         """What the checkpoint holds."""
-        return _files.read_metadata(self.path)
+        found = _files.read_metadata(self.path)
+        if found.storage_meta is None:
+            found.storage_meta = StorageMeta()
+        found.storage_meta.load_id = self.load_id
+        return found
 
     def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
         """Where everything lies."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any
 
-from flambeau import contiguous_format, float32, strided
+from flambeau.distributed.tensor_properties import _MEM_FORMAT_ENCODING as _MEM_FORMAT_ENCODING
+from flambeau.distributed.tensor_properties import TensorProperties as TensorProperties
 from flambeau.trace.meta import Size
 
 
@@ -17,35 +17,6 @@ class ChunkStorageMetadata:
 
     offsets: Any
     sizes: Any
-
-
-class _MEM_FORMAT_ENCODING(Enum):
-    TORCH_CONTIGUOUS_FORMAT = 0
-    TORCH_CHANNELS_LAST = 1
-    TORCH_PRESERVE_FORMAT = 2
-
-
-@dataclass
-class TensorProperties:
-    """What a tensor is beside its size."""
-
-    dtype: Any = float32
-    layout: Any = strided
-    requires_grad: bool = False
-    memory_format: Any = contiguous_format
-    pin_memory: bool = False
-
-    def __getstate__(self) -> Any:
-        return self.dtype, self.layout, self.requires_grad, _MEM_FORMAT_ENCODING.TORCH_CONTIGUOUS_FORMAT, self.pin_memory
-
-    def __setstate__(self, state: Any) -> None:
-        self.dtype, self.layout, self.requires_grad, _, self.pin_memory = state
-        self.memory_format = contiguous_format
-
-    @staticmethod
-    def create_from_tensor(tensor: Any) -> TensorProperties:
-        """Of a tensor."""
-        return TensorProperties(tensor.dtype, tensor.layout, tensor.requires_grad)
 
 
 @dataclass

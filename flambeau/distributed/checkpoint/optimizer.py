@@ -6,8 +6,8 @@ from math import prod
 from typing import Any
 
 import flambeau
-from flambeau.distributed.checkpoint import _nested
 from flambeau.distributed.checkpoint import metadata as kinds
+from flambeau.distributed.checkpoint._traverse import set_element
 from flambeau.distributed.checkpoint.state_dict_loader import load_state_dict
 from flambeau.distributed.device_mesh import init_device_mesh
 from flambeau.distributed.group import get_world_size
@@ -47,7 +47,7 @@ def load_sharded_optimizer_state_dict(model_state_dict: Any, optimizer_key: str,
     load_state_dict(state, storage_reader, planner=planner)
     nested: dict[str, Any] = {}
     for name, value in state.items():
-        _nested.build(nested, paths.get(name, (name,)), value)
+        set_element(nested, paths.get(name, (name,)), value)
     return nested
 
 

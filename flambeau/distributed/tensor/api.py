@@ -18,7 +18,7 @@ from flambeau.distributed.device_mesh import DeviceMesh
 from flambeau.distributed.reduce_op import ReduceOp
 from flambeau.distributed.tensor.placement_types import Partial, Placement, Replicate, Shard, _StridedShard
 from flambeau.distributed.tensor.spec import Spec, normalized, text
-from flambeau.distributed.tensor.transitions import gradient_from, redistribute
+from flambeau.distributed.tensor.transitions import gradient_beside, gradient_from, redistribute
 from flambeau.io.globals import allow
 from flambeau.ops.dispatch import DisableTorchFunctionSubclass, admit
 from flambeau.tensor import Tensor
@@ -45,6 +45,7 @@ class DTensor(Tensor):
     """A tensor over a mesh of processes: see distribute_tensor and DTensor.from_local."""
 
     _spec: Spec
+    _source: tuple[Any, Spec] | None = None  # what redistribute has made it of: the local tensor, and how that lies
 
     def __new__(cls, local_tensor: Any, spec: Any, *, requires_grad: bool = False) -> Any:
         if hasattr(spec, "own"):
@@ -99,6 +100,9 @@ class DTensor(Tensor):
         """This process's part, with its history. `grad_placements`: how its gradient will lie, if not as the tensor does."""
         if grad_placements is not None:
             given = normalized(grad_placements, self._spec.mesh, len(self._spec.shape), "DTensor.to_local")
+            if self._source is not None:  # one redistribution of the gradient instead of two
+                local, spec = self._source
+                return gradient_beside(local, inner(self), spec, self._spec.placed(given))  # type: ignore[no-any-return]
             return gradient_from(inner(self), self._spec, given)  # type: ignore[no-any-return]
         return inner(self)  # type: ignore[no-any-return]
 
@@ -111,7 +115,11 @@ class DTensor(Tensor):
         found = normalized(placements, self._spec.mesh, len(self._spec.shape), "DTensor.redistribute")
         if any(isinstance(p, Partial) and p != q for p, q in zip(found, self._spec.placements, strict=True)):
             raise RuntimeError("Can not redistribute to Partial, redistributing to Partial is for internal use only!")
-        return made(redistribute(inner(self), self._spec, found), self._spec.placed(found))
+        local = inner(self)
+        result = made(redistribute(local, self._spec, found), self._spec.placed(found))
+        if local.requires_grad and torch.is_grad_enabled():
+            result._source = local, self._spec
+        return result
 
     def full_tensor(self, *, grad_placements: Any = None) -> Tensor:
         """The whole tensor on every process, with gradients. A collective."""

@@ -196,6 +196,25 @@ def gradient_from(t: Any, spec: Spec, placements: Sequence[Placement]) -> Any:
     return _GradientFrom.apply(t, spec.placed(placements), spec.gradient())
 
 
+class _GradientBeside(Function):
+    """A tensor that was made of another by redistribution; its gradient goes to that one at once."""
+
+    @staticmethod
+    def forward(ctx: Any, source: Any, made: Any, spec: Spec, given: Spec) -> Any:
+        ctx.given = spec, given
+        return made.view_as(made)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        spec, given = ctx.given
+        return redistribute(gradient, given, spec.gradient().placements), None, None, None
+
+
+def gradient_beside(source: Any, made: Any, spec: Spec, given: Spec) -> Any:
+    """The local tensor that redistribution has made of a source which lies as `spec` says; its gradient will come as `given` says."""
+    return _GradientBeside.apply(source, made.detach(), spec, given)
+
+
 def vary(t: Any, spec: Spec, mesh_dims: Sequence[int]) -> Any:
     """A local tensor that is used with others' parts along dims of the mesh."""
     if t.requires_grad and flambeau.is_grad_enabled():

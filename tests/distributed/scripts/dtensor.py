@@ -114,6 +114,11 @@ for p in (*ALL, S(2)):
     check("batch_norm", lambda x: F.batch_norm(x, None, None, training=True), [(3, 4, 6, 6)], p)
     check("group_norm", lambda x: F.group_norm(x, 2), [(3, 4, 6, 6)], p)
 check("conv2d", lambda x, w, b: F.conv2d(x, w, b, padding=1), [(3, 4, 6, 6), (6, 4, 3, 3), (6,)], R, S(0), S(0))
+for p in (S(0), S(1), R):  # matrices as a whole: batches stay cut, matrices do not
+    check("svdvals", torch.linalg.svdvals, [(3, 4, 4)], p)
+    check("inv", lambda x: torch.linalg.inv(x @ x.mT + lay(x, 4 * torch.eye(4, dtype=x.dtype))), [(3, 4, 4)], p)
+    check("eigvalsh", lambda x: torch.linalg.eigvalsh(x + x.mT), [(4, 4)], p)
+    check("solve", lambda x, y: torch.linalg.solve(x + lay(x, 9 * torch.eye(4, dtype=x.dtype)), y), [(3, 4, 4), (3, 4, 2)], p, R)
 for p in ALL:
     for q in ALL:
         check(f"embedding of {q}", lambda w, q=q: F.embedding(lay(w, torch.tensor([[0, 3, 2], [4, 1, 1], [2, 2, 0]]), [q]), w, padding_idx=1), [(5, 6)], p)
