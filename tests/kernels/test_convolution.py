@@ -111,6 +111,8 @@ def test_every_dtype(op: str, d: dtypes.dtype, groups: int) -> None:
         ((1, 3, 40, 40), (64, 3, 11, 11), (4, 4), (2, 2), (1, 1), 1),  # stride 4: gathers
         ((2, 20, 9, 9), (20, 20, 1, 1), (3, 3), (0, 0), (1, 1), 1),  # pixels without any tap
         ((2, 32, 20, 20), (64, 2, 3, 3), (1, 1), (1, 1), (1, 1), 16),  # narrow groups
+        ((2, 20, 9, 71), (5, 20, 3, 3), (1, 1), (1, 1), (1, 1), 1),  # few outputs: rows of three vectors, one, and a part of one
+        ((2, 5, 40, 71), (20, 5, 3, 4), (3, 2), (1, 2), (1, 1), 1),  # few inputs: their gradient in phases
         ((2, 6, 20, 20), (24, 1, 3, 3), (2, 2), (1, 1), (1, 1), 6),  # depthwise, 4 outputs each
         ((2, 20, 6, 6), (20, 20, 2, 2), (1, 1), (5, 5), (1, 1), 1),  # more padding than the kernel reaches
         ((2, 3, 6, 6), (3, 1, 2, 2), (1, 1), (5, 5), (1, 1), 3),

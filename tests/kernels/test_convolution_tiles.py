@@ -15,7 +15,7 @@ from flambeau import dtypes
 from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Kernel
 from flambeau.compiler.kernels import convolution
-from flambeau.compiler.kernels.convolution_gemm import phases
+from flambeau.compiler.kernels.convolution_patches import phases
 from flambeau.compiler.kernels.convolution_problem import problem
 from flambeau.compiler.kernels.convolution_tiles import make_tile_convolution
 from flambeau.compiler.kernels.description import Epilogue

@@ -2,7 +2,7 @@
 
 | node                         | groups of one input channel (depthwise) | everything else, the first that applies                                |
 |------------------------------|------------------------------------------|------------------------------------------------------------------------|
-| `convolution`                | convolution_depthwise.py                 | convolution_pointwise.py, _images.py, _tiles.py, _direct.py, _gemm.py |
+| `convolution`                | convolution_depthwise.py                 | convolution_pointwise.py, _images.py, _tiles.py, _direct.py, _few.py  |
 | `convolution_input_gradient` | convolution_depthwise.py                 | the same; with a stride in phases, but for convolution_images          |
 | `convolution_weight_gradient`| convolution_depthwise.py                 | convolution_weight.py, sums by convolution_weight_tiles.py, _planes.py |
 
@@ -16,8 +16,9 @@ from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Kernel
 from flambeau.compiler.kernels.convolution_depthwise import make_depthwise
 from flambeau.compiler.kernels.convolution_direct import lanes_are_filled, make_direct_convolution
-from flambeau.compiler.kernels.convolution_gemm import make_gemm_convolution, phases
+from flambeau.compiler.kernels.convolution_few import make_few_convolution
 from flambeau.compiler.kernels.convolution_images import images_apply, make_image_convolution
+from flambeau.compiler.kernels.convolution_patches import phases
 from flambeau.compiler.kernels.convolution_pointwise import make_pointwise_convolution, pointwise_applies
 from flambeau.compiler.kernels.convolution_problem import problem
 from flambeau.compiler.kernels.convolution_tiles import make_tile_convolution, tiles_apply
@@ -49,4 +50,4 @@ def make_convolution(graph: Graph, node_index: int, epilogue: Epilogue | None = 
         return make_tile_convolution(graph, p, gradient, bare[0], node_index, epilogue)
     if lanes_are_filled(p, gradient):
         return make_direct_convolution(graph, p, gradient, bare, node_index, epilogue)
-    return make_gemm_convolution(graph, p, gradient, node_index, epilogue)
+    return make_few_convolution(graph, p, gradient, bare, node_index, epilogue)

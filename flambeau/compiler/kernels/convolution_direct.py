@@ -143,7 +143,7 @@ def make_direct_convolution(
     block_k = _BLOCK_K_IN_PLACE if facts.in_place else _BLOCK_K
     all_shifts: list[int] = []
     blocked: list[Phase] = []
-    bare: list[Geometry] = []
+    taps: list[tuple[int, ...]] = []
     weights_offset = 0
     pitch = columns + reach_x
     plane = first.stride_channel if facts.in_place else plane_elements(deal, sub_rows, pitch)
@@ -158,7 +158,7 @@ def make_direct_convolution(
                 g.out_offset, g.out_y, g.out_x, weights_offset, balanced(channels, max(1, block_k // max(1, g.taps))),
             )
         )  # fmt: skip
-        bare.append(replace(g, weights_offset=weights_offset, channel_block=blocked[-1].channel_block))
+        taps.append((g.taps_y, g.taps_x, weights_offset, blocked[-1].channel_block, g.first_y, g.skip_y, g.first_x, g.skip_x))
         weights_offset += panels * tile.columns * channels * g.taps
         all_shifts += shifts(g, y, x, sub_rows, pitch)
     packed = temporary(graph, max(1, weights_offset * p.groups), BY_NAME[COMPUTE_DTYPE[element.compute]])
@@ -180,7 +180,7 @@ def make_direct_convolution(
     units = blocks * splits
     name = "convolution_input_gradient" if gradient else "convolution"
     return [
-        pack_weights(p, gradient, element, tile.columns, bare, packed, weights_offset, node_index, by_rows=True),
+        pack_weights(p, gradient, element, tile.columns, taps, packed, weights_offset, node_index),
         describe(
             f"{name}_{element.name}", f"convolution:direct:{facts.key()}", partial(body, facts, epilogue is not None), words, {"table": table},
             all_shifts, helpers(facts), epilogue=epilogue, reads=(source.root, packed), writes=(out.root,), units=units,

@@ -25,6 +25,7 @@ from flambeau.compiler.emit.transpose import transpose_vectors
 from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Address, Function, Kernel, Scratch, Word
 from flambeau.compiler.kernels.bfloat_parts import are_safe
+from flambeau.compiler.kernels.convolution_image_exact import ENTRY, exact_images_function
 from flambeau.compiler.kernels.convolution_image_pack import (
     Partner,
     Steps,
@@ -40,7 +41,6 @@ from flambeau.compiler.kernels.convolution_image_pack import (
 from flambeau.compiler.kernels.convolution_patches import bit_mask
 from flambeau.compiler.kernels.convolution_problem import Problem, call_epilogue, numel, temporary
 from flambeau.compiler.kernels.convolution_step_products import STEP_BYTES_OF, add_halves, add_sums, micro_function, multiply_step
-from flambeau.compiler.kernels.convolution_tile_exact import ENTRY, exact_images_function
 from flambeau.compiler.kernels.convolution_tile_pack import HEADER, WIDTH
 from flambeau.compiler.kernels.convolution_tile_weights import pack_tile_weights, panel_function, panel_words
 from flambeau.compiler.kernels.description import Epilogue, add_reader, describe

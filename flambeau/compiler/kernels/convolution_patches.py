@@ -1,8 +1,7 @@
-"""Convolutions: where the taps of an output pixel lie (`Geometry`), and the packing of patches into panels.
+"""Convolutions: where the taps of an output pixel lie (`Geometry`), and how vectors of source pixels are read.
 
 A convolution is a matrix product with the patches matrix P[k][p] = source[channel, y, x], k = (channel, tap row, tap
-column), p = output pixel, row-major. Only panels of P ever exist: `channels * taps` rows of `pitch` lanes, made from
-the image rows as they are needed ("implicit GEMM", Chetlur et al. 2014, cuDNN). One geometry covers them all:
+column), p = output pixel, row-major, which never exists as a whole ("implicit GEMM", Chetlur et al. 2014, cuDNN). One geometry covers all:
 
     y = oy * step_y + base_y + ty * tap_y,   x = ox * step_x + base_x + tx * tap_x,   zero outside the source
 
@@ -13,16 +12,16 @@ tap < 0, once for each residue of the pixel modulo the stride (`input_gradient_p
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import astuple, dataclass, fields
+from dataclasses import dataclass
 from math import gcd
 
 from flambeau.compiler.emit.builder import Builder, vector
-from flambeau.compiler.kernels.matmul_element import Element
+from flambeau.compiler.kernels.convolution_problem import Problem
 
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """Words of one phase, in this order, as i64. Strides and offsets are in elements."""
+    """One phase. Strides and offsets are in elements."""
 
     taps_y: int
     taps_x: int
@@ -39,12 +38,9 @@ class Geometry:
     stride_y: int
     stride_x: int
     pixels: int = 0  # output pixels of the phase
-    block: int = 0  # pixels of one unit of work
     out_offset: int = 0
     out_y: int = 0  # distance of output rows
     out_x: int = 0  # distance of output columns
-    weights_offset: int = 0  # packed weights of the phase, inside a group's
-    channel_block: int = 1  # channels packed at a time
     # The taps among the kernel's: row first_y + ty * skip_y.
     first_y: int = 0
     skip_y: int = 1
@@ -54,18 +50,6 @@ class Geometry:
     @property
     def taps(self) -> int:
         return self.taps_y * self.taps_x
-
-    def words(self) -> list[int]:
-        return list(astuple(self))
-
-
-WORDS = len(fields(Geometry))
-_INDEX = {f.name: i for i, f in enumerate(fields(Geometry))}
-
-
-def word_of(name: str) -> int:
-    """Position of a field among the words of a geometry."""
-    return _INDEX[name]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +83,37 @@ def input_gradient_phases(size: int, kernel: int, stride: int, padding: int, dil
     return phases
 
 
-def load_word(b: Builder, pointer: str, index: int) -> str:
-    return b.load("i64", b.gep("i64", pointer, index), 8)
+def phases(p: Problem, gradient: bool) -> list[Geometry]:
+    """The phases of the problem without their blocking. Source: x, or y's gradient."""
+    (sy, sx), (py, px), (dy, dx) = p.stride, p.padding, p.dilation
+    kernel = p.w.shape[2:]
+    source, out = (p.y, p.x) if gradient else (p.x, p.y)
+    _, _, height, width = source.shape
+    _, channel, row, column = source.strides
+    if width == 1:
+        column = 1  # a dim of one element may have any stride: take the one that reads fastest
+    _, _, out_height, out_width = out.shape
+    _, _, out_y, out_x = out.strides
+    if not gradient:
+        return [
+            Geometry(
+                kernel[0], kernel[1], sy, sx, -py, -px, dy, dx, out_width, height, width, channel, row, column,
+                pixels=out_height * out_width, out_y=out_y, out_x=out_x,
+            )
+        ]  # fmt: skip
+    phases = []
+    for ry, ay in enumerate(input_gradient_phases(out_height, kernel[0], sy, py, dy)):
+        for rx, ax in enumerate(input_gradient_phases(out_width, kernel[1], sx, px, dx)):
+            phases.append(
+                Geometry(
+                    ay.taps, ax.taps, 1, 1, ay.base, ax.base, ay.tap, ax.tap, ax.pixels, height, width, channel, row,
+                    column,
+                    pixels=ay.pixels * ax.pixels, out_offset=ry * out_y + rx * out_x, out_y=sy * out_y,
+                    out_x=sx * out_x,
+                    first_y=ay.first, skip_y=ay.skip, first_x=ax.first, skip_x=ax.skip,
+                )
+            )  # fmt: skip
+    return phases
 
 
 def bit_mask(b: Builder, width: int, low: str | int, high: str | int) -> str:
@@ -165,63 +178,3 @@ def _masked_scalar(b: Builder, element: str, at: str, mask: str, itemsize: int) 
     b.allocas.append(f"  {zero} = alloca {element}, align {itemsize}")
     b.allocas.append(f"  store {element} {'0.0' if element in ('float', 'double', 'half') else '0'}, ptr {zero}, align {itemsize}")
     return b.load(element, b.op(f"select i1 {mask}, ptr {at}, ptr {zero}"), itemsize)
-
-
-def pack_patches(b: Builder, element: Element, width: int, pitch: int, kind: str, name: str = "pack_patches") -> str:
-    """Text of `name(geometry, source, p, columns, channels, panel)`.
-
-    Writes rows k = (channel, ty, tx) of `pitch` lanes of the compute type: the patches of the output pixels
-    p .. p + columns, then zeros up to a multiple of `width` lanes. `source` is the address of the first channel.
-    """
-    word = {name: load_word(b, "%geometry", index) for name, index in _INDEX.items() if index <= word_of("stride_x")}
-    compute, memory, itemsize = element.compute, element.memory, element.memory_bytes
-    end = b.add("%p", "%columns")
-    padding = b.op(f"and i64 {b.sub(0, '%columns')}, {width - 1}")
-    row_step = b.mul(b.mul(word["taps_y"], word["taps_x"]), pitch)
-    first_row = b.sdiv("%p", word["width"])
-    last_row = b.sdiv(b.sub(end, 1), word["width"])
-    with b.for_(first_row, b.add(last_row, 1)) as oy:
-        row_start = b.mul(oy, word["width"])
-        row_end = b.add(row_start, word["width"])
-        start = b.max("%p", row_start)
-        stop = b.min(end, row_end)
-        at = b.sub(start, "%p")
-        length = b.sub(stop, start)
-        last = b.op(f"icmp eq i64 {stop}, {end}")
-        stored = b.add(length, b.op(f"select i1 {last}, i64 {padding}, i64 0"))
-        ox = b.sub(start, row_start)
-        x_first = b.add(b.mul(ox, word["step_x"]), word["base_x"])
-        y_first = b.add(b.mul(oy, word["step_y"]), word["base_y"])
-        with b.for_(0, word["taps_y"]) as ty:
-            y = b.add(y_first, b.mul(ty, word["tap_y"]))
-            inside = b.op(f"icmp ult i64 {y}, {word['source_height']}")
-            row = b.gep(memory, "%source", b.mul(y, word["stride_y"]))
-            reachable = b.op(f"select i1 {inside}, i64 {length}, i64 0")
-            with b.for_(0, word["taps_x"]) as tx:
-                x = b.add(x_first, b.mul(tx, word["tap_x"]))
-                below, beyond = b.sub(0, x), b.sub(word["source_width"], x)
-                if kind == UNIT:
-                    low, high = below, beyond
-                elif kind == PAIR:
-                    low, high = (b.op(f"ashr i64 {b.add(v, 1)}, 1") for v in (below, beyond))
-                else:  # ceil(v / step), with v made non-negative
-                    up = b.sub(word["step_x"], 1)
-                    low, high = (b.sdiv(b.add(b.max(v, 0), up), word["step_x"]) for v in (below, beyond))
-                low, high = b.max(low, 0), b.min(high, reachable)
-                k = b.add(b.mul(ty, word["taps_x"]), tx)
-                target = b.gep(compute, b.gep(compute, "%panel", b.mul(k, pitch)), at)
-                origin = b.gep(memory, row, b.mul(x, word["stride_x"]))
-                distance = b.mul(word["step_x"], word["stride_x"])
-                with b.for_(0, stored, width) as v:
-                    read = masked_read(b, memory, width, itemsize, kind, b.sub(low, v), b.sub(high, v), distance)
-                    write = bit_mask(b, width, 0, b.sub(stored, v))
-                    source = b.gep(memory, origin, b.mul(v, distance))
-                    to = b.gep(compute, target, v)
-                    with b.for_(0, "%channels") as c:
-                        value = element.widen(b, width, read(b.gep(memory, source, b.mul(c, word["stride_channel"]))))
-                        address = b.gep(compute, to, b.mul(c, row_step))
-                        if width == 1:
-                            b.store(compute, value, address, element.compute_bytes)
-                        else:
-                            b.masked_store(compute, width, value, address, write, element.compute_bytes)
-    return b.function(f"define internal void @{name}(ptr noalias %geometry, ptr noalias %source, i64 %p, i64 %columns, i64 %channels, ptr noalias %panel) #0")

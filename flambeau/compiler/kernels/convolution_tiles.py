@@ -15,7 +15,7 @@ the pixels of a row, then the zeros that rows share, then the next row, the next
 
 A float32 is a power of two times the sum of two float16, or the sum of three bfloat16; float_halves.py and bfloat_parts.py say which
 products of them are made, and when they are right. Where neither are, the results of a unit's pixels and a panel's weights are
-computed by convolution_tile_exact.py, from the image itself. The work on a unit is convolution_tile_units.py.
+computed by convolution_few.py, from the image itself. The work on a unit is convolution_tile_units.py.
 
 The order of additions into a pixel depends on sizes only, and which way is taken on the unit's values only.
 """
@@ -27,11 +27,11 @@ from functools import partial
 
 from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Address, Kernel, Scratch, Word
+from flambeau.compiler.kernels.convolution_few import exact_function
 from flambeau.compiler.kernels.convolution_judgement import NOTES, look_function
 from flambeau.compiler.kernels.convolution_patches import Geometry, read_kind
 from flambeau.compiler.kernels.convolution_planes import axes, balanced, shared_zeros
 from flambeau.compiler.kernels.convolution_problem import Problem, numel, temporary
-from flambeau.compiler.kernels.convolution_tile_exact import exact_function
 from flambeau.compiler.kernels.convolution_tile_pack import (
     COUNTS,
     DEEP,

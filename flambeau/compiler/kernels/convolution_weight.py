@@ -26,7 +26,7 @@ from flambeau.compiler.emit.builder import Builder, vector
 from flambeau.compiler.emit.transpose import transpose_vectors
 from flambeau.compiler.graph import Graph, contiguous_strides
 from flambeau.compiler.kernel import Address, Kernel, Scratch, Word
-from flambeau.compiler.kernels.convolution_patches import WORDS, Geometry, bit_mask, read_kind
+from flambeau.compiler.kernels.convolution_patches import Geometry, bit_mask, read_kind
 from flambeau.compiler.kernels.convolution_planes import (
     PHASE,
     Phase,
@@ -80,10 +80,7 @@ def make_weight_gradient(graph: Graph, p: Problem, node_index: int, epilogue: Ep
     x_column = 1 if width == 1 else p.x.strides[3]
     g_column = 1 if out_width == 1 else p.y.strides[3]
     x_geometry = Geometry(kernel_y, kernel_x, sy, sx, -py, -px, dy, dx, out_width, height, width, p.x.strides[1], p.x.strides[2], x_column)
-    g_geometry = Geometry(1, 1, 1, 1, 0, 0, 1, 1, out_width, out_height, out_width, p.y.strides[1], p.y.strides[2], g_column)
     rowless = out_height == 1 or p.y.strides[2] == out_width * g_column
-    if rowless:
-        g_geometry = replace(g_geometry, width=pixels, source_height=1, source_width=pixels)
     flat = rowless and g_column == 1 and not element.converts
     facts = Facts(element, sums, tile, host.vector_bits, read_kind(1, g_column), read_kind(sx, x_column), flat)
     padded = round_up(outputs, tile.width)
@@ -140,9 +137,10 @@ def make_weight_gradient(graph: Graph, p: Problem, node_index: int, epilogue: Ep
         "chunk_rows": chunk_rows, "chunk_columns": chunk_columns, "batch": p.batch, "images": images, "outputs": outputs, "channels": channels,
         "split_channels": split_channels, "padded": padded, "g_batch": p.y.strides[0], "g_channel": p.y.strides[1], "x_batch": p.x.strides[0],
         "x_channel": p.x.strides[1], "scratch_bytes": scratch, "copied_at": copied_at, "transposed_at": transposed_at, "table_at": table_at,
+        "g_width": pixels if rowless else out_width, "g_y": p.y.strides[2], "g_x": g_column,
     }  # fmt: skip
-    phase = replace(phase, shifts_at=len(words) + len(PHASE) + WORDS)
-    tables = {"phase": astuple(phase), "g_geometry": g_geometry.words(), "shifts": shifts(x_geometry, side_y, side_x, sub_rows, pitch)}
+    phase = replace(phase, shifts_at=len(words) + len(PHASE))
+    tables = {"phase": astuple(phase), "shifts": shifts(x_geometry, side_y, side_x, sub_rows, pitch)}
     key = f"convolution:weight_gradient:{facts.key()}"
     units = partials * p.groups * splits
     itemsize = p.dtype.itemsize

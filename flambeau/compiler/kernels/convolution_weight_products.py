@@ -8,7 +8,7 @@ from functools import partial
 
 from flambeau.compiler.emit.builder import Builder, vector
 from flambeau.compiler.emit.transpose import transpose_vectors
-from flambeau.compiler.kernels.convolution_patches import GATHER, bit_mask, pack_patches
+from flambeau.compiler.kernels.convolution_patches import GATHER, bit_mask, masked_read
 from flambeau.compiler.kernels.convolution_planes import (
     PHASE,
     copy_planes,
@@ -49,7 +49,7 @@ def helpers(facts: Facts) -> list[Writer]:
     writers: list[Writer] = [partial(_micro_kernel, facts.sums, tile, height, vectors) for height in heights for vectors in range(tile.vectors, 0, -1)]
     writers += [partial(_taps, tile), lambda b: copy_planes(b, facts.element, tile.width, facts.x_kind)]
     if not facts.flat:
-        writers.append(lambda b: pack_patches(b, facts.element, tile.width, CHUNK, facts.g_kind, "copy_gradient"))
+        writers.append(lambda b: _copy_gradient(b, facts))
     return [*writers, lambda b: _transpose_chunk(b, facts.sums, tile)]
 
 
@@ -193,8 +193,8 @@ def body(facts: Facts, b: Builder, w: dict[str, str]) -> None:
                         source, step = b.gep(memory, here, p), w["g_channel"]
                         if not facts.flat:
                             b.call("void", "copy_gradient", [
-                                ("ptr", w["g_geometry"]), ("ptr", here), ("i64", p), ("i64", pixels), ("i64", w["outputs"]),
-                                ("ptr", copied),
+                                ("ptr", here), ("i64", w["g_width"]), ("i64", w["g_y"]), ("i64", w["g_x"]), ("i64", w["g_channel"]), ("i64", p),
+                                ("i64", pixels), ("i64", w["outputs"]), ("ptr", copied),
                             ], declare=False)  # fmt: skip
                             source, step = copied, str(CHUNK)
                         to = b.gep(compute, transposed, b.mul(b.mul(i, pixels), tile.columns))
@@ -233,6 +233,34 @@ def body(facts: Facts, b: Builder, w: dict[str, str]) -> None:
                                 ("i1", add), ("i64", b.min(tile.rows, b.sub(taps, r))),
                                 ("i64", b.op(f"udiv i64 {lanes}, {tile.width}")),
                             ], declare=False)  # fmt: skip
+
+
+def _copy_gradient(b: Builder, facts: Facts) -> str:
+    """Text of `copy_gradient(source, row_pixels, row_stride, column_stride, channel_stride, p, pixels, channels, copied)`: pixels p to p + pixels of each
+    channel, `CHUNK` apart."""
+    element, width = facts.element, facts.tile.width
+    end = b.add("%p", "%pixels")
+    with b.for_(b.sdiv("%p", "%row_pixels"), b.sdiv(b.add(end, b.sub("%row_pixels", 1)), "%row_pixels")) as y:
+        row = b.mul(y, "%row_pixels")
+        first = b.max("%p", row)
+        length = b.sub(b.min(end, b.add(row, "%row_pixels")), first)
+        line = b.gep(element.memory, "%source", b.add(b.mul(y, "%row_stride"), b.mul(b.sub(first, row), "%column_stride")))
+        with b.for_(0, length, width) as x:
+            read = masked_read(b, element.memory, width, element.memory_bytes, facts.g_kind, "0", b.sub(length, x), "%column_stride")
+            mask = bit_mask(b, width, 0, b.sub(length, x))
+            source = b.gep(element.memory, line, b.mul(x, "%column_stride"))
+            target = b.gep(element.compute, "%copied", b.add(b.sub(first, "%p"), x))
+            with b.for_(0, "%channels") as c:
+                value = element.widen(b, width, read(b.gep(element.memory, source, b.mul(c, "%channel_stride"))))
+                to = b.gep(element.compute, target, b.mul(c, CHUNK))
+                if width == 1:
+                    b.store(element.compute, value, to, element.compute_bytes)
+                else:
+                    b.masked_store(element.compute, width, value, to, mask, element.compute_bytes)
+    return b.function(
+        "define internal void @copy_gradient(ptr noalias %source, i64 %row_pixels, i64 %row_stride, i64 %column_stride, i64 %channel_stride, i64 %p, "
+        "i64 %pixels, i64 %channels, ptr noalias %copied) #0"
+    )
 
 
 def _transpose_chunk(b: Builder, element: Element, tile: Tile) -> str:
