@@ -41,6 +41,7 @@ from flambeau.compiler.kernels.convolution_weight_products import CHUNK, Facts, 
 from flambeau.compiler.kernels.convolution_weight_tiles import tile_weight_gradient, weight_tiles_apply
 from flambeau.compiler.kernels.description import Epilogue, describe
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, round_up
+from flambeau.compiler.kernels.matmul_dots import DOTS
 from flambeau.compiler.kernels.matmul_element import Element, Tile, element_of
 from flambeau.dtypes import BY_NAME
 from flambeau.symbols import maximum, minimum
@@ -81,8 +82,10 @@ def make_weight_gradient(graph: Graph, p: Problem, node_index: int, epilogue: Ep
     g_column = 1 if out_width == 1 else p.y.strides[3]
     x_geometry = Geometry(kernel_y, kernel_x, sy, sx, -py, -px, dy, dx, out_width, height, width, p.x.strides[1], p.x.strides[2], x_column)
     rowless = out_height == 1 or p.y.strides[2] == out_width * g_column
-    flat = rowless and g_column == 1 and not element.converts
-    facts = Facts(element, sums, tile, host.vector_bits, read_kind(1, g_column), read_kind(sx, x_column), flat)
+    dot = DOTS[element.name] if element.name == "bfloat16" and element.name in host.dots - host.matrix_dtypes else None
+    flat = rowless and g_column == 1 and (dot is not None or not element.converts)
+    facts = Facts(element, sums, tile, host.vector_bits, read_kind(1, g_column), read_kind(sx, x_column), flat, dot)
+    held_bytes = facts.held.compute_bytes
     padded = round_up(outputs, tile.width)
     bytes_each = p.groups * k * padded * size
     by_images = weight_tiles_apply(p)
@@ -99,7 +102,7 @@ def make_weight_gradient(graph: Graph, p: Problem, node_index: int, epilogue: Ep
     # Blocks of pixels whose planes of all channels fit; pieces of rows only where a row alone is too long.
     side_y, side_x = axes(x_geometry)
     deal = sy * sx
-    places = max(1, _PLANES_BYTES // (channels * deal * size))
+    places = max(1, _PLANES_BYTES // (channels * deal * held_bytes))
     block_columns, block_rows = out_width, 1
     if out_width > CHUNK:
         block_columns = balanced(out_width, max(CHUNK, places // (1 + side_y.reach) - side_x.reach))
@@ -125,8 +128,8 @@ def make_weight_gradient(graph: Graph, p: Problem, node_index: int, epilogue: Ep
         out_width, 0, 0, 0, 0, split_channels,
     )  # fmt: skip
     longest = round_up(maximum(CHUNK, chunk_rows * chunk_columns), tile.width) + (images - 1) * pixels
-    copied_at = round_up((images * split_channels * phase.plane + 2 * tile.width) * size, 64)
-    transposed_at = copied_at + (0 if flat else outputs * CHUNK * size)
+    copied_at = round_up((images * split_channels * phase.plane + 2 * tile.width) * held_bytes, 64)
+    transposed_at = copied_at + (0 if flat else outputs * CHUNK * held_bytes)
     transposed_at = round_up(transposed_at, 64)
     table_at = transposed_at + round_up(outputs, tile.columns) * longest * size
     scratch = table_at + round_up((split_channels * taps + tile.rows) * 8, 64)

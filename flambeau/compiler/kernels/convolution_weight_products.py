@@ -18,6 +18,7 @@ from flambeau.compiler.kernels.convolution_planes import (
 )
 from flambeau.compiler.kernels.convolution_problem import load_record
 from flambeau.compiler.kernels.description import Writer
+from flambeau.compiler.kernels.matmul_dots import Dot
 from flambeau.compiler.kernels.matmul_element import Element, Tile
 from flambeau.compiler.tile.contract import Operands, contract
 
@@ -28,7 +29,8 @@ CHUNK = 112  # pixels: 64 channels of g are 28 KiB of float32, and share a first
 class Facts:
     """`element` in memory; `sums`: what is accumulated; kinds: how rows of g and of x are read.
 
-    `flat`: the pixels of g lie next to each other and need no conversion, so that they are transposed where they lie.
+    `flat`: the pixels of g lie next to each other and need no conversion, so that they are transposed where they lie. `dot`: an instruction that
+    multiplies two neighbouring pixels of 16 bits at once: planes hold the elements as they are, and a vector of g pairs of pixels.
     """
 
     element: Element
@@ -38,19 +40,26 @@ class Facts:
     g_kind: str
     x_kind: str
     flat: bool
+    dot: Dot | None
 
     def key(self) -> str:
-        return f"{self.element.name}:{self.tile.key}:{self.vector_bits}:{self.g_kind}:{self.x_kind}:{'flat' if self.flat else 'copied'}"
+        how = f"{'flat' if self.flat else 'copied'}{':dots' * (self.dot is not None)}"
+        return f"{self.element.name}:{self.tile.key}:{self.vector_bits}:{self.g_kind}:{self.x_kind}:{how}"
+
+    @property
+    def held(self) -> Element:
+        """How elements come from memory into planes and copies."""
+        return self.element if self.dot is None else Element("bits", "i16", "i16", 2, 2)
 
 
 def helpers(facts: Facts) -> list[Writer]:
     tile = facts.tile
     heights = (tile.rows, tile.rows // 2)
-    writers: list[Writer] = [partial(_micro_kernel, facts.sums, tile, height, vectors) for height in heights for vectors in range(tile.vectors, 0, -1)]
-    writers += [partial(_taps, tile), lambda b: copy_planes(b, facts.element, tile.width, facts.x_kind)]
+    writers: list[Writer] = [partial(_micro_kernel, facts, height, vectors) for height in heights for vectors in range(tile.vectors, 0, -1)]
+    writers += [partial(_taps, tile), lambda b: copy_planes(b, facts.held, tile.width, facts.x_kind)]
     if not facts.flat:
         writers.append(lambda b: _copy_gradient(b, facts))
-    return [*writers, lambda b: _transpose_chunk(b, facts.sums, tile)]
+    return [*writers, lambda b: _transpose_chunk(b, facts)]
 
 
 _MICRO = (
@@ -59,28 +68,47 @@ _MICRO = (
 )
 
 
-def _micro_kernel(element: Element, tile: Tile, height: int, vectors: int, b: Builder) -> str:
+def _pairs(b: Builder, facts: Facts, pixels: str) -> str:
+    """How many vectors of g a row of pixels takes."""
+    return pixels if facts.dot is None else b.op(f"lshr i64 {b.add(pixels, 1)}, 1")
+
+
+def _micro_kernel(facts: Facts, height: int, vectors: int, b: Builder) -> str:
     """sums[i][lane] (+)= sum over images n and pixels (y, x) of plane[n][table[i] + y * pitch + x] * gradient[n, y, x][lane].
 
     Only the sums of the first `count` taps are stored; the table has an entry for each of `height`.
     """
+    element, tile, dot, held = facts.sums, facts.tile, facts.dot, facts.held.compute
     compute, size, width = element.compute, element.compute_bytes, tile.width
     type_ = vector(compute, width)
-    starts = [b.gep(compute, "%plane", b.load("i64", b.gep("i64", "%table", i), 8)) for i in range(height)]
+    starts = [b.gep(held, "%plane", b.load("i64", b.gep("i64", "%table", i), 8)) for i in range(height)]
+    pairs = _pairs(b, facts, "%columns")
+    add = partial(element.multiply_add, b, width) if dot is None else partial(dot.add, b)
     with b.fold(0, "%images", 1, [(type_, element.zero(width))] * (height * vectors)) as (n, results):
         first_line, first_row = b.mul(n, "%image_step"), b.mul(n, "%rows")
 
         def row(y: str, *outer: str) -> list[str]:
             line = b.add(first_line, b.mul(y, "%pitch"))
-            gradient = b.gep(compute, "%gradient", b.mul(b.mul(b.add(first_row, y), "%columns"), tile.columns))
+            gradient = b.gep(compute, "%gradient", b.mul(b.mul(b.add(first_row, y), pairs), tile.columns))
 
-            def pixel(x: str) -> Iterator[Operands[str, str]]:
+            def pixels(x: str, count: int) -> Iterator[Operands[str, str]]:
+                """`count` pixels from x on, which are a vector of g."""
                 at = b.gep(compute, gradient, b.mul(x, tile.columns))
-                right = [b.load(type_, b.gep(compute, at, v * width), size) for v in range(vectors)]
-                place = b.add(line, x)
-                yield (b.splat(compute, width, b.load(compute, b.gep(compute, start, place), size)) for start in starts), right
+                right = [b.load(type_ if dot is None else f"<{width} x i32>", b.gep(compute, at, v * width), size) for v in range(vectors)]
+                places = (b.gep(held, start, b.add(line, b.mul(x, 1 if dot is None else 2))) for start in starts)
+                if dot is None:
+                    yield (b.splat(compute, width, b.load(compute, place, size)) for place in places), right
+                elif count == 2:
+                    yield (b.splat("i32", width, b.load("i32", place, 2)) for place in places), right
+                else:  # what lies behind the last pixel may be anything
+                    yield (b.splat("i32", width, b.op(f"zext i16 {b.load('i16', place, 2)} to i32")) for place in places), right
 
-            return contract(b, "%columns", [(type_, value) for value in outer], add=partial(element.multiply_add, b, width), read=pixel)
+            start = [(type_, value) for value in outer]
+            if dot is None:
+                return contract(b, "%columns", start, add=add, read=partial(pixels, count=1))
+            whole = b.op("lshr i64 %columns, 1")
+            sums = contract(b, whole, start, add=add, read=partial(pixels, count=2))
+            return contract(b, pairs, [(type_, value) for value in sums], whole, add=add, read=partial(pixels, count=1))
 
         results[:] = b.loop(0, "%rows", 1, row, [(type_, value) for value in results])
     done = b.new_label("done")
@@ -123,7 +151,7 @@ def _taps(tile: Tile, b: Builder) -> str:
 
 
 def body(facts: Facts, b: Builder, w: dict[str, str]) -> None:
-    memory, compute, tile = facts.element.memory, facts.sums.compute, facts.tile
+    memory, compute, held, tile = facts.element.memory, facts.sums.compute, facts.held.compute, facts.tile
     q = load_record(b, w["phase"], PHASE)
     planes = b.gep("i8", w["scratch"], b.mul("%worker", w["scratch_bytes"]))
     copied, transposed, table = (b.gep("i8", planes, w[name]) for name in ("copied_at", "transposed_at", "table_at"))
@@ -167,7 +195,7 @@ def body(facts: Facts, b: Builder, w: dict[str, str]) -> None:
             with b.for_(0, images) as i:
                 b.call("void", "copy_planes", [
                     ("ptr", w["phase"]), ("ptr", b.gep(memory, x, b.mul(i, w["x_batch"]))),
-                    ("ptr", b.gep(compute, planes, b.mul(i, image_planes))), ("i64", count), ("i64", y0), ("i64", x0),
+                    ("ptr", b.gep(held, planes, b.mul(i, image_planes))), ("i64", count), ("i64", y0), ("i64", x0),
                     ("i64", rows),
                 ], declare=False)  # fmt: skip
             gradient = b.gep(memory, w["g"], b.add(b.mul(n, w["g_batch"]), g_channel))
@@ -186,8 +214,12 @@ def body(facts: Facts, b: Builder, w: dict[str, str]) -> None:
                     earlier = b.op(f"icmp sgt i64 {b.add(x, y)}, 0")
                     add = b.op(f"or i1 {started}, {earlier}")
                     # Each image is written with whole vectors of pixels: what one writes too much, the next overwrites.
-                    whole = b.op(f"and i64 {b.add(pixels, tile.width - 1)}, {-tile.width}")
-                    panel_step = b.add(b.mul(b.sub(images, 1), pixels), whole)
+                    count_of_image = b.mul(tall, _pairs(b, facts, wide))
+                    whole = b.op(f"and i64 {b.add(count_of_image, tile.width - 1)}, {-tile.width}")
+                    panel_step = b.add(b.mul(b.sub(images, 1), count_of_image), whole)
+                    # Pairs do not cross the ends of rows: an odd row is a line of its own.
+                    odd = "false" if facts.dot is None else b.op(f"trunc i64 {wide} to i1")
+                    lines, length = (b.op(f"select i1 {odd}, i64 {x}, i64 {y}") for x, y in ((tall, "1"), (wide, pixels)))
                     with b.for_(0, images) as i:
                         here = b.gep(memory, gradient, b.mul(i, w["g_batch"]))
                         source, step = b.gep(memory, here, p), w["g_channel"]
@@ -197,12 +229,12 @@ def body(facts: Facts, b: Builder, w: dict[str, str]) -> None:
                                 ("i64", pixels), ("i64", w["outputs"]), ("ptr", copied),
                             ], declare=False)  # fmt: skip
                             source, step = copied, str(CHUNK)
-                        to = b.gep(compute, transposed, b.mul(b.mul(i, pixels), tile.columns))
+                        to = b.gep(compute, transposed, b.mul(b.mul(i, count_of_image), tile.columns))
                         b.call("void", "transpose_chunk", [
                             ("ptr", source), ("i64", step), ("ptr", to), ("i64", panel_step), ("i64", w["outputs"]),
-                            ("i64", pixels),
+                            ("i64", lines), ("i64", length),
                         ], declare=False)  # fmt: skip
-                    plane = b.gep(compute, planes, b.add(b.mul(y, q["pitch"]), x))
+                    plane = b.gep(held, planes, b.add(b.mul(y, q["pitch"]), x))
 
                     following = b.add(p, pixels)
                     in_image = b.op(f"icmp slt i64 {following}, {b.mul(q['height'], q['width'])}")
@@ -238,7 +270,7 @@ def body(facts: Facts, b: Builder, w: dict[str, str]) -> None:
 def _copy_gradient(b: Builder, facts: Facts) -> str:
     """Text of `copy_gradient(source, row_pixels, row_stride, column_stride, channel_stride, p, pixels, channels, copied)`: pixels p to p + pixels of each
     channel, `CHUNK` apart."""
-    element, width = facts.element, facts.tile.width
+    element, width = facts.held, facts.tile.width
     end = b.add("%p", "%pixels")
     with b.for_(b.sdiv("%p", "%row_pixels"), b.sdiv(b.add(end, b.sub("%row_pixels", 1)), "%row_pixels")) as y:
         row = b.mul(y, "%row_pixels")
@@ -263,28 +295,33 @@ def _copy_gradient(b: Builder, facts: Facts) -> str:
     )
 
 
-def _transpose_chunk(b: Builder, element: Element, tile: Tile) -> str:
-    """Text of `transpose_chunk(source, step, transposed, panel_step, outputs, pixels)`: rows o, `step` apart, to panels
-    [p][columns].
+def _transpose_chunk(b: Builder, facts: Facts) -> str:
+    """Text of `transpose_chunk(source, step, transposed, panel_step, outputs, lines, length)`: rows o, `step` apart, to panels [p][columns].
 
-    Panels are `panel_step` pixels apart; pixels are written up to a multiple of the width. Lanes beyond the last output repeat it.
+    Panels are `panel_step` vectors apart; those of a line of pixels are written up to a multiple of the width, and the next line overwrites them.
+    Lanes beyond the last output repeat it.
     """
-    width, size = tile.width, element.compute_bytes
-    type_ = vector(element.compute, width)
+    tile, size = facts.tile, facts.sums.compute_bytes
+    width, held, terms = tile.width, facts.held, 1 if facts.dot is None else 2
+    compute = facts.sums.compute if facts.dot is None else "i32"
     last = b.sub("%outputs", 1)
-    with b.for_(0, "%outputs", width) as o:
+    with b.for_(0, "%outputs", width) as o, b.for_(0, "%lines") as line:
         panel = b.mul(b.sdiv(o, tile.columns), tile.columns)
-        target = b.gep(element.compute, "%transposed", b.add(b.mul(panel, "%panel_step"), b.sub(o, panel)))
-        lines = [b.gep(element.compute, "%source", b.mul(b.min(b.add(o, i), last), "%step")) for i in range(width)]
-        with b.for_(0, "%pixels", width) as p:
+        first = b.add(b.sub(o, panel), b.mul(b.mul(line, _pairs(b, facts, "%length")), tile.columns))
+        target = b.gep(compute, "%transposed", b.add(b.mul(panel, "%panel_step"), first))
+        lines = [b.gep(held.compute, "%source", b.add(b.mul(b.min(b.add(o, i), last), "%step"), b.mul(line, "%length"))) for i in range(width)]
+        with b.for_(0, "%length", width * terms) as p:
             if width == 1:
-                rows = [b.load(type_, b.gep(element.compute, lines[0], p), size)]
+                rows = [b.load(compute, b.gep(held.compute, lines[0], p), size)]
             else:
-                mask = bit_mask(b, width, 0, b.sub("%pixels", p))
-                rows = [b.masked_load(element.compute, width, b.gep(element.compute, at, p), mask, size) for at in lines]
-            to = b.gep(element.compute, target, b.mul(p, tile.columns))
-            for i, row in enumerate(transpose_vectors(b, element.compute, rows)):
-                b.store(type_, row, b.gep(element.compute, to, i * tile.columns), size)
+                mask = b.tail_mask(b.sub("%length", p), width * terms)
+                rows = [b.masked_load(held.compute, width * terms, b.gep(held.compute, at, p), mask, held.compute_bytes) for at in lines]
+                if terms == 2:
+                    rows = [b.op(f"bitcast <{width * terms} x {held.compute}> {row} to <{width} x i32>") for row in rows]
+            to = b.gep(compute, target, b.mul(b.op(f"udiv i64 {p}, {terms}"), tile.columns))
+            for i, row in enumerate(transpose_vectors(b, compute, rows)):
+                b.store(vector(compute, width), row, b.gep(compute, to, i * tile.columns), size)
     return b.function(
-        "define internal void @transpose_chunk(ptr noalias %source, i64 %step, ptr noalias %transposed, i64 %panel_step, i64 %outputs, i64 %pixels) noinline #0"
+        "define internal void @transpose_chunk(ptr noalias %source, i64 %step, ptr noalias %transposed, i64 %panel_step, i64 %outputs, i64 %lines, i64 %length)"
+        " noinline #0"
     )
