@@ -15,11 +15,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from flambeau import dtypes
 from flambeau.compiler.emit.builder import Builder
 from flambeau.compiler.graph import CODED_BLOCK, Graph
 from flambeau.compiler.kernel import Kernel, Scratch, Word
 from flambeau.compiler.kernels.description import describe
 from flambeau.compiler.kernels.matmul_blocking import round_up
+from flambeau.compiler.kernels.matmul_element import element_of
+from flambeau.compiler.kernels.matrix_vector import horizontal_sum
 from flambeau.compiler.kernels.move_layout import address, reads
 from flambeau.runtime.untracked import record
 
@@ -179,18 +182,7 @@ def _weights(b: Builder, facts: Facts, w: dict[str, str], out: str, n: str, rows
             sums[r] = b.multiply_add("float", width, parts[r], of_all, sums[r])
         found[:] = [*sums, *offsets]
     for r in range(rows):
-        value, count = found[r], width
-        while count > 1:
-            count //= 2
-            kind = f"<{2 * count} x float>"
-            halves = []
-            for first in (0, count):
-                if count == 1:
-                    halves.append(b.op(f"extractelement {kind} {value}, i32 {first}"))
-                else:
-                    order = ", ".join(f"i32 {first + lane}" for lane in range(count))
-                    halves.append(b.op(f"shufflevector {kind} {value}, {kind} poison, <{count} x i32> <{order}>"))
-            value = b.op(f"fadd {'float' if count == 1 else f'<{count} x float>'} {halves[0]}, {halves[1]}")
+        value = horizontal_sum(b, element_of(dtypes.float32), width, found[r])
         offset = found[rows + r]
         if facts.scales == "rows":
             offset = b.op(f"fmul float {b.load('float', zeros[r], 4)}, {offset}")

@@ -19,6 +19,7 @@ from flambeau.compiler.kernels.convolution_planes import (
 from flambeau.compiler.kernels.convolution_problem import call_epilogue, decode_unit, load_record
 from flambeau.compiler.kernels.description import Writer
 from flambeau.compiler.kernels.matmul_element import Element, Tile
+from flambeau.compiler.kernels.matmul_micro import call_least
 from flambeau.compiler.tile.contract import Operands, contract
 
 
@@ -104,27 +105,7 @@ def _micro_kernel(facts: Facts, height: int, vectors: int, b: Builder) -> str:
 def _pixels(tile: Tile, heights: tuple[int, ...], b: Builder) -> str:
     """Text of `pixels(..., vectors)`: the micro-kernel for `count` pixels."""
     arguments = list(zip(_MICRO_TYPES, (part.split()[-1] for part in _MICRO.split(", ")), strict=True))
-    done, other = b.new_label("done"), b.new_label("other")
-    even = b.op(f"and i64 {b.add('%count', 1)}, -2")
-    half = tile.rows // 2
-    pair = b.op(f"select i1 {b.op(f'icmp eq i64 %count, {half}')}, i64 {half}, i64 {even}")
-    for vectors in range(tile.vectors, 0, -1):
-        labels = [(height, b.new_label("height")) for height in heights]
-        narrower = b.new_label("vectors")
-        wide = b.new_label("wide")
-        b.emit(f"br i1 {b.op(f'icmp eq i64 %vectors, {vectors}')}, label %{wide}, label %{narrower}")
-        b.label(wide)
-        cases = " ".join(f"i64 {height}, label %{label}" for height, label in labels)
-        b.emit(f"switch i64 {pair}, label %{other} [{cases}]")
-        for height, label in labels:
-            b.label(label)
-            b.call("void", f"pixels_{height}x{vectors}", arguments, declare=False)
-            b.branch(done)
-        b.label(narrower)
-    b.branch(other)
-    b.label(other)
-    b.emit("unreachable")
-    b.label(done)
+    call_least(b, "pixels", arguments, ("%count", 1, heights), ("%vectors", 1, range(tile.vectors, 0, -1)))
     return b.function(f"define internal void @pixels({_MICRO}, i64 %vectors) noinline #0")
 
 

@@ -29,6 +29,7 @@ from flambeau.compiler.kernels.convolution_tile_pack import SHAPE, WIDTH, lanes_
 from flambeau.compiler.kernels.description import Epilogue, Writer, describe, native
 from flambeau.compiler.kernels.matmul_blocking import ceil_div
 from flambeau.compiler.kernels.matmul_element import Element, element_of
+from flambeau.compiler.kernels.matmul_micro import call_least
 from flambeau.compiler.tile.contract import Operands, contract
 from flambeau.symbols import maximum, minimum
 
@@ -93,21 +94,8 @@ def _image(facts: Facts, b: Builder, name: str = "image", linkage: str = "intern
                 "%kernel": b.gep(memory, "%kernel", b.mul(o, w["kernel_row"])), "%out": to, "%y": b.add("%y", y), "%x": b.add("%x", x), "%rows": "1",
                 "%columns": columns, "%channels": channels,
             }  # fmt: skip
-
-            def choose(heights: Sequence[int], vectors: Sequence[int]) -> None:
-                """Call the least function that covers what is left."""
-                if len(heights) == len(vectors) == 1:
-                    arguments = [(type_, given.get(name, name)) for type_, name in _ARGUMENTS]
-                    b.call("void", f"pixels_{heights[0]}x{vectors[0]}", arguments, declare=False)
-                    return
-                by_height = len(heights) > 1
-                left, most = (channels, heights[1]) if by_height else (columns, vectors[1] * facts.width)
-                with b.if_(b.op(f"icmp sgt i64 {left}, {most}")):
-                    choose(heights[:1] if by_height else heights, vectors if by_height else vectors[:1])
-                with b.else_():
-                    choose(heights[1:] if by_height else heights, vectors if by_height else vectors[1:])
-
-            choose(facts.heights, _VECTORS)
+            arguments = [(type_, given.get(name, name)) for type_, name in _ARGUMENTS]
+            call_least(b, "pixels", arguments, (channels, 1, facts.heights), (columns, facts.width, _VECTORS))
     return b.function(f"define {linkage}void @{name}({_TEXT}) noinline #0")
 
 

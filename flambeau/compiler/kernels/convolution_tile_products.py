@@ -7,7 +7,7 @@ Four tiles of 16 x 16 results stay in registers, or two or one where there are f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
 
@@ -19,6 +19,7 @@ from flambeau.compiler.kernels.description import native
 from flambeau.compiler.kernels.float_halves import LOW_BITS
 from flambeau.compiler.kernels.matmul_dots import DOTS, HEIGHT
 from flambeau.compiler.kernels.matmul_halves import multiply_halves
+from flambeau.compiler.kernels.matrix_unit import call_one_of_tiles, clear_tiles, tile_register
 from flambeau.compiler.tile.contract import Operands, contract
 
 
@@ -43,8 +44,7 @@ def products_function(parts: int) -> Function:
     fetched, fetched_lines, which)`: meanwhile so many cache lines a step are fetched to the second level."""
     key = f"convolution:tiles:products:{parts}"
     text = ", ".join(f"{type_} {value}" for type_, value in ARGUMENTS)
-    variants = [(r, c) for r in (1, 2) for c in (1, 2)]
-    return native(key, partial(_choose, variants, text), *[partial(_products, parts, r, c, text) for r, c in variants])
+    return native(key, partial(_choose, text), *[partial(_products, parts, r, c, text) for r in (1, 2) for c in (1, 2)])
 
 
 ARGUMENTS = (
@@ -54,17 +54,9 @@ ARGUMENTS = (
 )  # fmt: skip
 
 
-def _choose(variants: Sequence[tuple[int, int]], arguments: str, name: str, b: Builder) -> str:
+def _choose(arguments: str, name: str, b: Builder) -> str:
     """`which`: 2 for more than 16 channels, and 1 for more than 16 places."""
-    done = b.new_label("done")
-    labels = [b.new_label("tiles") for _ in variants]
-    cases = " ".join(f"i64 {i}, label %{labels[i]}" for i in range(3))
-    b.emit(f"switch i64 %which, label %{labels[3]} [{cases}]")
-    for (r, c), label in zip(variants, labels, strict=True):
-        b.label(label)
-        b.call("void", f"products_{r}x{c}", ARGUMENTS, declare=False)
-        b.branch(done)
-    b.label(done)
+    call_one_of_tiles(b, "%which", "products", ARGUMENTS)
     return b.function(f"define void @{name}({arguments}, i64 %which) noinline #0")
 
 
@@ -121,11 +113,7 @@ def _halves(rows: int, arguments: str, b: Builder) -> str:
     floats = f"<{WIDTH} x float>"
     registers = [small + r for small in (0, 2) for r in range(rows)]
 
-    def register(number: int) -> tuple[str, str]:
-        return "i8", str(number)
-
-    for number in registers:
-        b.call("void", "llvm.x86.tilezero", [register(number)])
+    clear_tiles(b, registers)
     with b.for_(0, "%steps") as s:
         fetch_panel(b, s)
         planes = b.gep("i8", "%planes", b.load("i64", b.gep("i64", "%table", s), 8))
@@ -135,11 +123,11 @@ def _halves(rows: int, arguments: str, b: Builder) -> str:
             at, row_bytes = b.gep("i8", weights, (2 * half + tile) * TILE_BYTES), "64"
             if operand == "one":
                 at, row_bytes = b.gep("i8", planes, b.mul("%part_bytes", half)), "%pair_bytes"
-            b.call("void", "llvm.x86.tileloadd64", [register(number), ("ptr", at), ("i64", row_bytes)])
+            b.call("void", "llvm.x86.tileloadd64", [tile_register(number), ("ptr", at), ("i64", row_bytes)])
 
         multiply_halves(b, rows, False, load)
     for i, number in enumerate(registers):
-        b.call("void", "llvm.x86.tilestored64", [register(number), ("ptr", b.gep("i8", "%block", i * TILE_BYTES)), ("i64", "64")])
+        b.call("void", "llvm.x86.tilestored64", [tile_register(number), ("ptr", b.gep("i8", "%block", i * TILE_BYTES)), ("i64", "64")])
     low, old = b.splat("float", WIDTH, str(2.0**-LOW_BITS)), b.splat("i1", WIDTH, "%add")
     with b.for_(0, 16 * rows) as r:
         large, small = (b.load(floats, b.gep("i8", "%block", b.add(b.mul(r, 64), at)), 64) for at in (0, rows * TILE_BYTES))
@@ -156,13 +144,10 @@ def _products(parts: int, rows: int, columns: int, arguments: str, b: Builder) -
     """
     results = [(r, c) for r in range(rows) for c in range(columns)]
 
-    def register(number: int) -> tuple[str, str]:
-        return "i8", str(number)
-
     def store(to: str) -> None:
         for r, c in results:
             at = b.gep("i8", to, b.add(b.mul("%sums_bytes", 16 * r), 64 * c))
-            b.call("void", "llvm.x86.tilestored64", [register(2 * r + c), ("ptr", at), ("i64", "%sums_bytes")])
+            b.call("void", "llvm.x86.tilestored64", [tile_register(2 * r + c), ("ptr", at), ("i64", "%sums_bytes")])
 
     def step(s: str) -> None:
         # Between the products, the pixels' lines that the next step reaches are fetched: 3 to 6 % less time.
@@ -184,21 +169,20 @@ def _products(parts: int, rows: int, columns: int, arguments: str, b: Builder) -
             if action == "weights":
                 for r in range(rows):
                     at = b.gep("i8", weights, (2 * part + r) * TILE_BYTES)
-                    b.call("void", "llvm.x86.tileloadd64", [register(4 + r), ("ptr", at), ("i64", "64")])
+                    b.call("void", "llvm.x86.tileloadd64", [tile_register(4 + r), ("ptr", at), ("i64", "64")])
             elif action == "pixels":
                 first = b.gep("i8", planes, b.mul("%part_bytes", part))
                 for c in range(columns):
                     at = b.gep("i8", first, 64 * c)
-                    b.call("void", "llvm.x86.tileloadd64", [register(6 + c), ("ptr", at), ("i64", "%pair_bytes")])
+                    b.call("void", "llvm.x86.tileloadd64", [tile_register(6 + c), ("ptr", at), ("i64", "%pair_bytes")])
             else:
                 for r, c in results:
                     if parts > 1:
                         fetch_pixels()
-                    b.call("void", "llvm.x86.tdpbf16ps", [register(2 * r + c), register(4 + r), register(6 + c)])
+                    b.call("void", "llvm.x86.tdpbf16ps", [tile_register(2 * r + c), tile_register(4 + r), tile_register(6 + c)])
 
     def block(start: str, stop: str, after_first: Callable[[], None] | None = None) -> None:
-        for r, c in results:
-            b.call("void", "llvm.x86.tilezero", [register(2 * r + c)])
+        clear_tiles(b, (2 * r + c for r, c in results))
         if after_first is None:
             with b.for_(start, stop) as i:
                 step(i)

@@ -20,6 +20,7 @@ from flambeau.compiler.kernels.convolution_problem import load_record
 from flambeau.compiler.kernels.description import Writer
 from flambeau.compiler.kernels.matmul_dots import Dot
 from flambeau.compiler.kernels.matmul_element import Element, Tile
+from flambeau.compiler.kernels.matmul_micro import call_least
 from flambeau.compiler.tile.contract import Operands, contract
 
 CHUNK = 112  # pixels: 64 channels of g are 28 KiB of float32, and share a first-level cache of 48 KiB with the planes
@@ -132,21 +133,7 @@ def _micro_kernel(facts: Facts, height: int, vectors: int, b: Builder) -> str:
 def _taps(tile: Tile, b: Builder) -> str:
     """Text of `taps(..., vectors)`: the micro-kernel for `count` taps."""
     arguments = [(part.split()[0], part.split()[-1]) for part in _MICRO.split(", ")]
-    done, other = b.new_label("done"), b.new_label("other")
-    tall = b.op(f"icmp sgt i64 %count, {tile.rows // 2}")
-    labels = [(vectors, b.new_label("vectors")) for vectors in range(1, tile.vectors + 1)]
-    b.emit(f"switch i64 %vectors, label %{other} [{' '.join(f'i64 {v}, label %{label}' for v, label in labels)}]")
-    for vectors, label in labels:
-        b.label(label)
-        high, low = b.new_label("high"), b.new_label("low")
-        b.emit(f"br i1 {tall}, label %{high}, label %{low}")
-        for height, at in ((tile.rows, high), (tile.rows // 2, low)):
-            b.label(at)
-            b.call("void", f"taps_{height}x{vectors}", arguments, declare=False)
-            b.branch(done)
-    b.label(other)
-    b.emit("unreachable")
-    b.label(done)
+    call_least(b, "taps", arguments, ("%count", 1, (tile.rows, tile.rows // 2)), ("%vectors", 1, range(tile.vectors, 0, -1)))
     return b.function(f"define internal void @taps({_MICRO}, i64 %vectors) noinline #0")
 
 

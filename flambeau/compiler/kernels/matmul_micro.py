@@ -14,7 +14,7 @@ of overwriting it. Only `rows` x `columns` of the tile are stored.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from flambeau.compiler.emit.builder import Builder, vector
@@ -25,8 +25,24 @@ from flambeau.compiler.tile.contract import Operands, contract
 CHUNK = 16  # steps between two prefetches
 
 
-def micro_name(height: int, vectors: int) -> str:
-    return f"micro_{height}x{vectors}"
+def call_least(b: Builder, stem: str, arguments: Sequence[tuple[str, str]], *ways: tuple[str, int, Sequence[int]]) -> None:
+    """Call `stem`_AxB, the least function that covers what is left each way; `ways`: (what is left, the unit of sizes, sizes that there are, in descending
+    order)."""
+
+    def choose(chosen: list[int], ways: Sequence[tuple[str, int, Sequence[int]]]) -> None:
+        if not ways:
+            b.call("void", f"{stem}_{'x'.join(map(str, chosen))}", arguments, declare=False)
+            return
+        (left, unit, sizes), *others = ways
+        if len(sizes) == 1:
+            choose([*chosen, sizes[0]], others)
+            return
+        with b.if_(b.op(f"icmp sgt i64 {left}, {unit * sizes[1]}")):
+            choose([*chosen, sizes[0]], others)
+        with b.else_():
+            choose(chosen, [(left, unit, sizes[1:]), *others])
+
+    choose([], ways)
 
 
 def micro_kernel(

@@ -12,7 +12,6 @@ packs `count` rows (columns) of the source. Which stride is 1 is a fact of the g
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -23,7 +22,7 @@ from flambeau.compiler.kernels.description import Writer, native
 from flambeau.compiler.kernels.matmul_blocking import block
 from flambeau.compiler.kernels.matmul_driver import Driver, Way
 from flambeau.compiler.kernels.matmul_element import FEW_ROWS, Element, Facts, Tile, few_rows_tile
-from flambeau.compiler.kernels.matmul_micro import micro_kernel, micro_name, store_part
+from flambeau.compiler.kernels.matmul_micro import call_least, micro_kernel, store_part
 from flambeau.runtime.target import Target
 from flambeau.symbols import roughly_less, roughly_over
 
@@ -148,49 +147,14 @@ def _store_columns(
 # (`kernel.Function`), which all products share. The kernel itself is the loops around them and the epilogue.
 
 
-def tile_dispatch(
-    b: Builder, element: Element, tile: Tile, heights: tuple[int, ...], widths: tuple[int, ...],
-    names: Callable[[int, int], str], name: str = "tile", linkage: str = "internal",
-    fetches_b: bool = False,
-) -> str:  # fmt: skip
+def tile_dispatch(b: Builder, tile: Tile, widths: tuple[int, ...], name: str, fetches_b: bool) -> str:
     """Text of `tile(...)`: the least micro-kernel that covers rows x columns."""
-    types = ["i64", "ptr", "i64", "i64", "ptr", "i64", "ptr", "i64", "i64", "i1", "i64", "i64"]
-    values = ["k", "a", "a_row", "a_step", "b", "b_step", "c", "c_row", "c_column", "add", "rows", "columns"]
-    if fetches_b:
-        types.append("i1")
-        values.append("fetch")
+    types = ["i64", "ptr", "i64", "i64", "ptr", "i64", "ptr", "i64", "i64", "i1", "i64", "i64", *["i1"] * fetches_b]
+    values = ["k", "a", "a_row", "a_step", "b", "b_step", "c", "c_row", "c_column", "add", "rows", "columns", *["fetch"] * fetches_b]
     arguments = [(type_, f"%{value}") for type_, value in zip(types, values, strict=True)]
-    done = b.new_label("done")
-
-    def by_height(vectors: int, left: list[int]) -> None:
-        # `left`: heights tallest first; the first one is taken if rows exceed the second.
-        if len(left) == 1:
-            b.call("void", names(left[0], vectors), arguments, declare=False)
-            b.branch(done)
-            return
-        yes, no = b.new_label("tall"), b.new_label("low")
-        b.emit(f"br i1 {b.op(f'icmp sgt i64 %rows, {left[1]}')}, label %{yes}, label %{no}")
-        b.label(yes)
-        b.call("void", names(left[0], vectors), arguments, declare=False)
-        b.branch(done)
-        b.label(no)
-        by_height(vectors, left[1:])
-
-    def by_width(left: list[int]) -> None:
-        if len(left) == 1:
-            by_height(left[0], list(heights))
-            return
-        yes, no = b.new_label("wide"), b.new_label("narrow")
-        b.emit(f"br i1 {b.op(f'icmp sgt i64 %columns, {left[1] * tile.width}')}, label %{yes}, label %{no}")
-        b.label(yes)
-        by_height(left[0], list(heights))
-        b.label(no)
-        by_width(left[1:])
-
-    by_width(list(widths))
-    b.label(done)
+    call_least(b, "micro", arguments, ("%rows", 1, tile.heights), ("%columns", tile.width, widths))
     text = ", ".join(f"{type_} {value}" for type_, value in arguments)
-    return b.function(f"define {linkage} void @{name}({text}) noinline #0")
+    return b.function(f"define void @{name}({text}) noinline #0")
 
 
 def shared(facts: Facts) -> tuple[Facts, dict[str, Word]]:
@@ -212,13 +176,13 @@ def tile_function(facts: Facts) -> Function:
     helpers: list[Writer] = [
         partial(
             micro_kernel, element=element, tile=tile, height=height, vectors=vectors, packed=not facts.direct,
-            name=micro_name(height, vectors), unit_c=facts.c_unit == "column",
+            name=f"micro_{height}x{vectors}", unit_c=facts.c_unit == "column",
             fetches_b=facts.fetches_b,
         )
         for height in tile.heights for vectors in widths
     ]  # fmt: skip
     helpers.append(partial(store_part, element=element, tile=tile, c_unit=facts.c_unit))
-    return native(key, lambda name, b: tile_dispatch(b, element, tile, tile.heights, widths, micro_name, name, "", facts.fetches_b), *helpers)
+    return native(key, lambda name, b: tile_dispatch(b, tile, widths, name, facts.fetches_b), *helpers)
 
 
 def pack_function(facts: Facts, operand: str) -> Function:
