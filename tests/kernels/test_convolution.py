@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -120,6 +121,16 @@ def test_every_dtype(op: str, d: dtypes.dtype, groups: int) -> None:
 )
 def test_shapes(op: str, x: Any, w: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> None:
     check(case(op, x, w, stride, padding, dilation, groups), dtypes.float32, 20_000)
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_results_in_other_strides(op: str) -> None:
+    """Channels last."""
+    c = case(op, (2, 20, 9, 11), (40, 20, 3, 2), (1, 1), (1, 1), (1, 1), 1)
+    (out,) = c.outs
+    shape = c.graph.values[out].shape
+    c.graph.values[out] = replace(c.graph.values[out], strides=(shape[1] * shape[2] * shape[3], 1, shape[3] * shape[1], shape[1]))
+    check(c, dtypes.float32, 1000)
 
 
 def test_no_images() -> None:

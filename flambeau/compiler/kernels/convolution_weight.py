@@ -165,11 +165,11 @@ def _sum_kernel(p: Problem, facts: Facts, temporary_id: int, partials: int, node
     k, outputs = p.group_inputs * taps, p.group_outputs
     padded = round_up(outputs, tile.width)
     dense = p.w.strides[1:] == contiguous_strides(p.w.shape)[1:] and tile.width > 1
-    sum_blocks = ceil_div(k, (_SUM_VECTORS if dense else 1) * tile.width)
+    sum_blocks = ceil_div(k, _SUM_VECTORS * tile.width)
     size = facts.sums.memory_bytes
     lines = ceil_div(padded * size, 64)
     pitch = 64 * (lines + 1 - lines % 2)  # an odd number of cache lines
-    scratch = _SUM_VECTORS * tile.width * pitch if dense else 64
+    scratch = _SUM_VECTORS * tile.width * pitch
     words: dict[str, Word] = {
         "partial": Address(temporary_id), "out": p.w.word, "partials": partials, "groups": p.groups, "k": k, "outputs": outputs, "padded": padded,
         "blocks": sum_blocks, "taps": taps, "taps_x": p.w.shape[3], **strides_of("out", p.w.strides), "scratch": Scratch(scratch),
@@ -179,54 +179,23 @@ def _sum_kernel(p: Problem, facts: Facts, temporary_id: int, partials: int, node
     sum_units = p.groups * sum_blocks
     sum_bytes = partials * p.groups * k * padded * facts.sums.memory_bytes + numel(p.w) * p.dtype.itemsize
     return describe(
-        f"convolution_weight_sum_{element.name}", sum_key, partial(_dense_sum if dense else _sum, facts), words, reads=(temporary_id,), writes=(p.w.root,),
+        f"convolution_weight_sum_{element.name}", sum_key, partial(_sum, facts, dense), words, reads=(temporary_id,), writes=(p.w.root,),
         units=sum_units, bytes=sum_bytes,
         nodes=(node_index,),
         min_units_per_thread=maximum(1, (64 << 10) * sum_units // maximum(1, sum_bytes)),
     )  # fmt: skip
 
 
-def _sum(facts: Facts, b: Builder, w: dict[str, str]) -> None:
-    """The second kernel: out[o][k] = sum over partials of partial[k][o]. A unit is `width` rows k of one group."""
-    element, sums, width = facts.element, facts.sums, facts.tile.width
-    compute, size, type_ = sums.compute, sums.compute_bytes, vector(sums.compute, width)
-    b.allocas.append(f"  %buffer = alloca [{width * width} x {compute}], align 64")
-    step = b.mul(b.mul(w["groups"], w["k"]), w["padded"])
-    last_row = b.sub(w["k"], 1)
-    with b.for_("%begin", "%end") as u:
-        g, k0 = b.op(f"udiv i64 {u}, {w['blocks']}"), b.mul(b.op(f"urem i64 {u}, {w['blocks']}"), width)
-        valid = b.min(width, b.sub(w["k"], k0))
-        group = b.gep(compute, w["partial"], b.mul(b.mul(g, w["k"]), w["padded"]))
-        # Rows beyond K read the last row; nothing stores what they give.
-        rows = [b.gep(compute, group, b.mul(b.min(b.add(k0, i), last_row), w["padded"])) for i in range(width)]
-        with b.for_(0, w["outputs"], width) as o:
-            with b.fold(0, w["partials"], 1, [(type_, sums.zero(width))] * width) as (s, total):
-                at = b.add(b.mul(s, step), o)
-                total[:] = [sums.add(b, width, old, b.load(type_, b.gep(compute, row, at), size)) for old, row in zip(total, rows, strict=True)]
-            for i, row in enumerate(transpose_vectors(b, compute, total)):
-                b.store(type_, row, b.gep(compute, "%buffer", i * width), size)
-            with b.for_(0, b.min(width, b.sub(w["outputs"], o))) as output:
-                source = b.gep(compute, "%buffer", b.mul(output, width))
-                row = b.add(b.mul(g, w["outputs"]), b.add(o, output))
-                target = b.gep(element.memory, w["out"], b.mul(row, w["out_batch"]))
-                with b.for_(0, valid) as j:
-                    k = b.add(k0, j)
-                    c, tap = b.op(f"udiv i64 {k}, {w['taps']}"), b.op(f"urem i64 {k}, {w['taps']}")
-                    ty, tx = b.op(f"udiv i64 {tap}, {w['taps_x']}"), b.op(f"urem i64 {tap}, {w['taps_x']}")
-                    at = b.add(b.mul(c, w["out_channel"]), b.add(b.mul(ty, w["out_y"]), b.mul(tx, w["out_x"])))
-                    value = element.narrow(b, 1, b.load(compute, b.gep(compute, source, j), size))
-                    b.store(element.memory, value, b.gep(element.memory, target, at), element.memory_bytes)
+def _sum(facts: Facts, dense: bool, b: Builder, w: dict[str, str]) -> None:
+    """The second kernel: out[o][k] = sum over partials of partial[k][o]. A unit is `_SUM_VECTORS` vectors of rows k of one group.
 
-
-def _dense_sum(facts: Facts, b: Builder, w: dict[str, str]) -> None:
-    """The same for weights whose k lie together: a unit is `_SUM_VECTORS` vectors of rows k.
-
-    The rows are summed one after the other, as they lie in memory, and then transposed from the cache.
+    The rows are summed one after the other, as they lie in memory, and then transposed from the cache. `dense`: the k of an output lie together.
     """
     element, sums, width = facts.element, facts.sums, facts.tile.width
     compute, size, type_ = sums.compute, sums.compute_bytes, vector(sums.compute, width)
     buffer = b.gep("i8", w["scratch"], b.mul("%worker", w["scratch_bytes"]))
-    b.allocas.append(f"  %square = alloca [{width * width} x {compute}], align 64")
+    if dense:
+        b.allocas.append(f"  %square = alloca [{width * width} x {compute}], align 64")
     step = b.mul(b.mul(w["groups"], w["k"]), w["padded"])
     block = _SUM_VECTORS * width
     with b.for_("%begin", "%end") as u:
@@ -241,26 +210,38 @@ def _dense_sum(facts: Facts, b: Builder, w: dict[str, str]) -> None:
                     sums.add(b, width, old, b.load(type_, b.gep(compute, here, b.mul(s, step)), size))
                 ], [(type_, sums.zero(width))])  # fmt: skip
                 b.store(type_, total, b.gep(compute, target, o), size)
-        with b.for_(0, w["outputs"], width) as o:
-            some = b.min(width, b.sub(w["outputs"], o))
-            all_outputs = b.op(f"icmp eq i64 {some}, {width}")
-            with b.for_(0, valid, width) as k:
-                mask = bit_mask(b, width, 0, b.sub(valid, k))
-                source = b.gep(compute, buffer, b.add(b.mul(k, w["pitch"]), o))
-                # Rows beyond K hold what was there before; nothing stores what they give.
-                loaded = [b.load(type_, b.gep(compute, source, b.mul(w["pitch"], i)), size) for i in range(width)]
-                turned = transpose_vectors(b, compute, loaded)
-                to = b.gep(element.memory, w["out"], b.add(b.mul(b.add(b.mul(g, w["outputs"]), o), w["out_batch"]), b.add(k0, k)))
+        if dense:
+            with b.for_(0, w["outputs"], width) as o:
+                some = b.min(width, b.sub(w["outputs"], o))
+                all_outputs = b.op(f"icmp eq i64 {some}, {width}")
+                with b.for_(0, valid, width) as k:
+                    mask = bit_mask(b, width, 0, b.sub(valid, k))
+                    source = b.gep(compute, buffer, b.add(b.mul(k, w["pitch"]), o))
+                    # Rows beyond K hold what was there before; nothing stores what they give.
+                    loaded = [b.load(type_, b.gep(compute, source, b.mul(w["pitch"], i)), size) for i in range(width)]
+                    turned = transpose_vectors(b, compute, loaded)
+                    to = b.gep(element.memory, w["out"], b.add(b.mul(b.add(b.mul(g, w["outputs"]), o), w["out_batch"]), b.add(k0, k)))
 
-                def put(i: int | str, value: str) -> None:
-                    at = b.gep(element.memory, to, b.mul(w["out_batch"], i))
-                    b.masked_store(element.memory, width, element.narrow(b, width, value), at, mask, element.memory_bytes)
+                    def put(i: int | str, value: str) -> None:
+                        at = b.gep(element.memory, to, b.mul(w["out_batch"], i))
+                        b.masked_store(element.memory, width, element.narrow(b, width, value), at, mask, element.memory_bytes)
 
-                with b.if_(all_outputs):
-                    for i, value in enumerate(turned):
-                        put(i, value)
-                with b.if_(b.op(f"xor i1 {all_outputs}, true")):
-                    for i, value in enumerate(turned):
-                        b.store(type_, value, b.gep(compute, "%square", i * width), size)
-                    with b.for_(0, some) as output:
-                        put(output, b.load(type_, b.gep(compute, "%square", b.mul(output, width)), size))
+                    with b.if_(all_outputs):
+                        for i, value in enumerate(turned):
+                            put(i, value)
+                    with b.if_(b.op(f"xor i1 {all_outputs}, true")):
+                        for i, value in enumerate(turned):
+                            b.store(type_, value, b.gep(compute, "%square", i * width), size)
+                        with b.for_(0, some) as output:
+                            put(output, b.load(type_, b.gep(compute, "%square", b.mul(output, width)), size))
+        else:
+            with b.for_(0, valid) as row:
+                k = b.add(k0, row)
+                c, tap = b.op(f"udiv i64 {k}, {w['taps']}"), b.op(f"urem i64 {k}, {w['taps']}")
+                ty, tx = b.op(f"udiv i64 {tap}, {w['taps_x']}"), b.op(f"urem i64 {tap}, {w['taps_x']}")
+                at = b.add(b.mul(c, w["out_channel"]), b.add(b.mul(ty, w["out_y"]), b.mul(tx, w["out_x"])))
+                to = b.gep(element.memory, w["out"], b.add(at, b.mul(b.mul(g, w["outputs"]), w["out_batch"])))
+                source = b.gep(compute, buffer, b.mul(row, w["pitch"]))
+                with b.for_(0, w["outputs"]) as o:
+                    value = element.narrow(b, 1, b.load(compute, b.gep(compute, source, o), size))
+                    b.store(element.memory, value, b.gep(element.memory, to, b.mul(o, w["out_batch"])), element.memory_bytes)
