@@ -143,7 +143,7 @@ class Parts:
         self.input_slots = [i if m.requires_grad else None for i, m in enumerate(self.metas)]
         self.output_slots = [slot]
 
-    def run_backward(self, grads: Sequence[Any], retain: bool, create: bool) -> list[Any]:
+    def run_backward(self, grads: Sequence[Any], retain: bool, create: bool, owner: Any = None) -> list[Any]:
         """The gradient of each tensor: its part of that of the result."""
         from flambeau.trace.recorder import Trace, local
 

@@ -316,9 +316,9 @@ class Engine:
         if self.batched:
             from flambeau.func.pullback import over_batch
 
-            results = over_batch(lambda *given: context.run_backward(given, self.retain, self.create), grads)
+            results = over_batch(lambda *given: context.run_backward(given, self.retain, self.create, owner), grads)
         else:
-            results = context.run_backward(grads, self.retain, self.create)
+            results = context.run_backward(grads, self.retain, self.create, owner)
         for input_slot, g in zip(context.input_slots, results, strict=True):
             if g is not None and input_slot is not None and (self.ways is None or self.ways.leads(owner, input_slot)):
                 if g.is_sparse:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from flambeau.autograd import fitting
+from flambeau.autograd.function_results import Result, check_written, saved_results, take_history
 from flambeau.autograd.hooks import saved
 from flambeau.trace.recorder import Fragment, Trace, local
+from flambeau.trace.while_set import while_set
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -19,9 +23,11 @@ class FunctionCtx:
     def __init__(self) -> None:
         self._saved: tuple[Any, ...] = ()
         self._versions: tuple[int, ...] = ()
+        self._for_forward: tuple[Any, ...] | None = None
         self._non_differentiable: set[int] = set()
         self._dirty: tuple[Any, ...] = ()
         self._materialize = True
+        self._materialize_non_diff_grads = True
         self.needs_input_grad: tuple[bool, ...] = ()
         # the engine's part
         self.output_slots: list[int | None] = []  # None: a result without gradients
@@ -35,6 +41,8 @@ class FunctionCtx:
         self._gives: list[Any] | None = None  # and what makes local ones of those that it returns
         self._freed = False
         self._unpack: Any = None
+        self._owner: Any = None  # while backward runs: the segment that it is in
+        self.written: set[int] = set()  # of the output slots: what an input that was written in place has got
 
     def save_for_backward(self, *tensors: Tensor | None) -> None:
         """Keep tensors for backward; changing them in place before it is an error."""
@@ -44,11 +52,19 @@ class FunctionCtx:
             pack, self._unpack = saved[-1]
             self._saved = tuple(None if t is None else pack(t) for t in tensors)
 
-    save_for_forward = save_for_backward
+    def save_for_forward(self, *tensors: Tensor | None) -> None:
+        """Keep tensors for jvp."""
+        self._for_forward = tensors
+
+    @property
+    def saved_variables(self) -> tuple[Any, ...]:
+        """saved_tensors under its older name."""
+        warnings.warn("'saved_variables' is deprecated; use 'saved_tensors'", DeprecationWarning, stacklevel=2)
+        return self.saved_tensors
 
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
-        """The tensors given to save_for_backward."""
+        """The tensors given to save_for_backward; in jvp, those given to save_for_forward. One that is a result has the function behind it, as the result."""
         if self._freed:
             raise RuntimeError(
                 "Trying to backward through the graph a second time (or directly access saved tensors after they have already "
@@ -56,35 +72,37 @@ class FunctionCtx:
             )
         if self._unpack is not None:
             return tuple(None if v < 0 and p is None else self._unpack(p) for p, v in zip(self._saved, self._versions, strict=True))
-        for t, version in zip(self._saved, self._versions, strict=True):
+        for kept, version in zip(self._saved, self._versions, strict=True):
+            t = kept.value if type(kept) is Result else kept
             if t is not None and t._version != version:
                 raise RuntimeError(
                     "one of the variables needed for gradient computation has been modified by an inplace operation: "
                     f"[{t.dtype!r} {list(t.shape)}] is at version {t._version}; expected version {version} instead."
                 )
-        return self._saved
+        return tuple([kept.tensor(self) if type(kept) is Result else kept for kept in self._saved])
 
     def mark_non_differentiable(self, *tensors: Tensor) -> None:
         """These results never require gradients."""
         self._non_differentiable = {id(t) for t in tensors}
 
     def mark_dirty(self, *tensors: Tensor) -> None:
-        """These inputs were modified in place by forward."""
+        """These inputs were modified in place by forward, which returns them: the function is in their history from then on."""
         self._dirty = tensors
 
     def set_materialize_grads(self, value: bool) -> None:
         """Whether backward gets zeros instead of None for results that were not used."""
         self._materialize = value
 
-    def run_backward(self, grads: Sequence[Any], retain: bool, create: bool) -> list[Any]:
-        """Call the user's backward; returns a gradient for each tensor input of the engine's `input_slots`."""
+    def run_backward(self, grads: Sequence[Any], retain: bool, create: bool, owner: Any = None) -> list[Any]:
+        """Call the user's backward; returns a gradient for each tensor input of the engine's `input_slots`. `owner`: the segment that this is in."""
         from flambeau.ops.creation import zeros
 
         if self._materialize:
-            grads = [zeros(tuple(m.shape), dtype=m.dtype) if g is None and m is not None else g for g, m in zip(grads, self._output_metas, strict=True)]
+            wanted = [m if slot is not None or self._materialize_non_diff_grads else None for m, slot in zip(self._output_metas, self.output_slots, strict=True)]
+            grads = [zeros(tuple(m.shape), dtype=m.dtype) if g is None and m is not None else g for g, m in zip(grads, wanted, strict=True)]
         if self._takes is not None:
             grads = [g if take is None or g is None else take(g) for g, take in zip(grads, self._takes, strict=True)]
-        results = self._function.backward(self, *grads)
+        results = while_set(self, "_owner", owner, pullback_of(self._function), self, *grads)
         if not isinstance(results, tuple):
             results = (results,)
         count = len(self.needs_input_grad)
@@ -121,6 +139,9 @@ class Function:
     def backward(ctx: Any, *grads: Any) -> Any:
         """Its gradients."""
         raise NotImplementedError("You must implement either the backward or vjp method for your custom autograd.Function.")
+
+    # the same under the name that goes with jvp: one of the two is the subclass's
+    vjp = backward
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> Any:
@@ -159,14 +180,18 @@ class Function:
         track = tr.grad_enabled and any(ctx.needs_input_grad)
         with no_grad():
             if cls.setup_context is not Function.setup_context:
+                args, kwargs = with_defaults(cls.forward, args, kwargs)
+                ctx.needs_input_grad += (False,) * (len(args) - len(ctx.needs_input_grad))
                 output = cls.forward(*args, **kwargs)
                 cls.setup_context(ctx, args, output)
             else:
                 output = cls.forward(ctx, *args, **kwargs)
-        if not track:
-            return output, ctx
         single = not isinstance(output, (tuple, list))
         outputs = [output] if single else list(output)
+        if ctx._dirty:
+            check_written(cls.__name__, ctx._dirty, args, outputs, track)
+        if not track:
+            return output, ctx
         results: list[Any] = []
         tr = local.trace
         ctx._given = [i for i, a in enumerate(args) if isinstance(a, Tensor)]
@@ -174,17 +199,27 @@ class Function:
         ctx._input_metas = [args[i]._meta for i in ctx._positions]
 
         def record() -> None:
-            for t in outputs:
-                if isinstance(t, Tensor) and (t.dtype.is_floating_point or t.dtype.is_complex) and id(t) not in ctx._non_differentiable:
-                    results.append(_rooted(t._plain()))
-                else:
-                    results.append(t)
             ctx.input_slots = [_slot(tr, args[i]) for i in ctx._positions]
-            for t, made in zip(outputs, results, strict=True):
-                ctx.output_slots.append(made._slot if made is not t else None)
-                ctx._output_metas.append(made._meta if isinstance(made, Tensor) else None)
-                if made is not t:
-                    tr.custom[made._slot] = ctx
+            last = {id(t): i for i, t in enumerate(outputs)}
+            for i, t in enumerate(outputs):
+                tensor = isinstance(t, Tensor)
+                slot = None
+                made = t
+                if last[id(t)] != i:
+                    made = None  # the same object as a later result, by which its gradient comes
+                elif tensor and (t.dtype.is_floating_point or t.dtype.is_complex) and id(t) not in ctx._non_differentiable:
+                    if any(t is d for d in ctx._dirty):
+                        made, slot = take_history(ctx, t, _rooted)
+                        ctx.written.add(slot)
+                    else:
+                        made = _rooted(t._plain())
+                        slot = made._slot
+                    tr.custom[slot] = ctx
+                results.append(made)
+                ctx.output_slots.append(slot)
+                ctx._output_metas.append(t._meta if tensor else None)
+            for i, t in enumerate(outputs):
+                results[i] = results[last[id(t)]]
 
         tr.holding(record)
         if any(type(a) is not Tensor and hasattr(a, "_for_gradients") for a in (*args, *outputs)):
@@ -193,7 +228,30 @@ class Function:
         for i, t in enumerate(outputs):
             if type(t) is not Tensor and results[i] is not t and type(results[i]) is Tensor:
                 results[i] = _of_class(t, results[i])
+        if ctx._saved and ctx._unpack is None:
+            ctx._saved = saved_results(ctx._saved, outputs, results, ctx.output_slots)
         return (results[0] if single else type(output)(results) if isinstance(output, list) else tuple(results)), ctx
+
+
+def pullback_of(function: type[Function]) -> Any:
+    """The function's backward, or vjp; RuntimeError if it has both."""
+    if function.vjp is Function.vjp:
+        return function.backward
+    if function.backward is not Function.backward:
+        raise RuntimeError(
+            f"Implementing both 'backward' and 'vjp' for a custom Function is not allowed: {function.__name__} has both. You should only implement one of them."
+        )
+    return function.vjp
+
+
+def with_defaults(forward: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a forward without ctx, with what it has for those that are not given: setup_context gets them all."""
+    try:
+        bound = signature(forward).bind(*args, **kwargs)
+    except (TypeError, ValueError):  # the call itself says what is wrong
+        return args, kwargs
+    bound.apply_defaults()
+    return bound.args, bound.kwargs
 
 
 def _slot(tr: Any, t: Tensor) -> int:

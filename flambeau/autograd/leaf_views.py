@@ -18,7 +18,7 @@ class Leaf:
     kind = "ViewBackward0"
     input_slots, output_slots = (0,), (1,)
 
-    def run_backward(self, grads: Sequence[Any], retain: bool, create: bool) -> list[Any]:
+    def run_backward(self, grads: Sequence[Any], retain: bool, create: bool, owner: Any = None) -> list[Any]:
         """The gradient as it is."""
         return list(grads)
 

@@ -302,6 +302,9 @@ class _Owner:
             write = owner.write(slot)
             if isinstance(write, Part):
                 return owner.node(slot, (slot,), write.name, write), 0
+            if write is not None and write in owner.custom:
+                slot = write
+                continue
             slot = slot if write is None else write
             call, node = owner.call(slot), owner.producer.get(slot)
             if call is not None:
@@ -321,6 +324,9 @@ class _Owner:
             return None
         key, info = found
         source, face, viewed = key[2], key[4], key[8]
+        context = self.custom.get(source)
+        if context is not None and source in getattr(context, "written", ()):
+            return Part("CopySlices", (face, *[slot for slot in _inputs(context)[1:] if slot is not None])) if viewed else source  # type: ignore[no-any-return]
         call = self.call(source) if info.own <= source else None  # an operation in place
         if viewed:
             rest = (source,) if call is None else part_of(call[0], source, self.values).edges[1:]

@@ -53,7 +53,7 @@ class Lost:
     input_slots: Final[list[int | None]] = []
     output_slots: Final = [1]
 
-    def run_backward(self, grads: Sequence[Any], retain: bool, create: bool) -> list[Any]:
+    def run_backward(self, grads: Sequence[Any], retain: bool, create: bool, owner: Any = None) -> list[Any]:
         """RuntimeError."""
         raise RuntimeError("backward: a tensor has no history any more: a computation of the run that made it failed earlier")
 
