@@ -266,6 +266,14 @@ class Tensor(Methods):
     @property
     def grad(self) -> Tensor | None:
         """The accumulated gradient of a leaf, or None."""
+        if self._grad is None and self._meta.requires_grad and not self._retains_grad and not self.is_leaf:
+            import warnings
+
+            warnings.warn(
+                "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad attribute won't be populated during "
+                "autograd.backward(). If you indeed want the .grad field to be populated for a non-leaf Tensor, use .retain_grad() on the non-leaf Tensor. "
+                "If you access the non-leaf Tensor by mistake, make sure you access the leaf Tensor instead.", stacklevel=2,
+            )  # fmt: skip
         return self._grad
 
     @grad.setter
@@ -274,6 +282,8 @@ class Tensor(Methods):
             if not isinstance(value, Tensor):
                 refuse((value,), "Tensor.grad")
                 raise TypeError(f"assigned grad expected to be a Tensor or None but got {type(value).__name__}")
+            if value is self:
+                raise RuntimeError("can't assign Variable as its own grad: assign a copy (clone()) or another tensor")
             if tuple(value._meta.shape) != tuple(self._meta.shape):
                 raise RuntimeError(f"assigned grad has data of a different size: the tensor has shape {tuple(self.shape)}, the gradient {tuple(value.shape)}")
             if value._meta.device is not self._meta.device:
@@ -321,8 +331,12 @@ class Tensor(Methods):
 
     @property
     def output_nr(self) -> int:
-        """Which result of its operation this is; always reported as 0."""
-        return 0
+        """Which result of its operation this is."""
+        if self.is_leaf:
+            return 0
+        from flambeau.autograd.node import edge_of
+
+        return edge_of(self)[1]
 
     @property
     def _version(self) -> int:

@@ -20,7 +20,13 @@ def _list(x: Any) -> list[Any]:
     """Tensors, those of graph.GradientEdge among them: one, or any iterable of them (`model.parameters()`, `params.values()`)."""
     several = isinstance(x, (tuple, list, Iterator, MappingView)) and not hasattr(x, "ownership_token")
     items = list(x) if several else [x]
-    return [getattr(item, "ownership_token", item) for item in items]
+    return [_tensor_of(item) if hasattr(item, "ownership_token") else item for item in items]
+
+
+def _tensor_of(edge: Any) -> Any:
+    from flambeau.autograd.node import tensor_of
+
+    return tensor_of(edge)
 
 
 def backward(tensors: Any, grad_tensors: Any = None, retain_graph: bool | None = None, create_graph: bool = False,
@@ -53,14 +59,20 @@ def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool
         grads = [None] * len(roots) if grad_outputs is None else _list(grad_outputs)
         create_graph = flag("grad", "create_graph", create_graph)
         retain = create_graph if retain_graph is None else flag("grad", "retain_graph", retain_graph)
-        unused = flag("grad", "materialize_grads", materialize_grads) or (allow_unused is not None and flag("grad", "allow_unused", allow_unused))
+        if flag("grad", "materialize_grads", materialize_grads) and allow_unused is False:
+            raise ValueError("Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False.")
+        unused = materialize_grads or (allow_unused is not None and flag("grad", "allow_unused", allow_unused))
         sparse = [t if t.layout is not strided else None for t in wanted]  # what is differentiated of these are their values
         values = [t if s is None else s._data for t, s in zip(wanted, sparse, strict=True)]
         found = engine.grad(roots, values, grads, retain, create_graph, unused, is_grads_batched)
         if any(s is not None for s in sparse):
             found = tuple([g if s is None or g is None else s._with(g) for g, s in zip(found, sparse, strict=True)])
         if materialize_grads:
-            return tuple([zeros_like(t) if g is None else g for g, t in zip(found, wanted, strict=True)])
+            if any(g is None and t._storage is None and t._history is not None for g, t in zip(found, wanted, strict=True)):
+                raise RuntimeError(
+                    "materialize_grads cannot be used when the given input is a GradientEdge that has no gradient: it has no shape to make one of"
+                )
+            return tuple([zeros_like(t, requires_grad=create_graph) if g is None else g for g, t in zip(found, wanted, strict=True)])
         return found
     except BaseException as error:
         shorten(error)
@@ -71,7 +83,7 @@ _HOMES = {
     "Function": "function", "FunctionCtx": "function", "no_grad": "modes", "enable_grad": "modes", "set_grad_enabled": "modes",
     "inference_mode": "modes", "gradcheck": "gradcheck", "gradgradcheck": "gradcheck", "detect_anomaly": "anomaly_mode",
     "set_detect_anomaly": "anomaly_mode", "NestedIOFunction": "older", "enforce_grad_layout_policy": "older",
-    "set_multithreading_enabled": "older", "Variable": "variable",
+    "set_multithreading_enabled": "older", "is_multithreading_enabled": "older", "Variable": "variable",
 }  # fmt: skip
 _MODULES = ("anomaly_mode", "forward_ad", "functional", "grad_mode", "graph", "profiler", "variable")
 

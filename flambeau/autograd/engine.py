@@ -17,7 +17,7 @@ from flambeau.autograd import fitting, kept_stages
 from flambeau.autograd.captures import goes_on
 from flambeau.autograd.contents import exchanged, part, replaced, within
 from flambeau.autograd.differentiate import Region, differentiate
-from flambeau.autograd.hooks import Pass, current, keep, pack_saved, saved, unpacked
+from flambeau.autograd.hooks import OfNode, Pass, current, keep, pack_saved, saved, unpacked
 from flambeau.autograd.kept_segment import KeptSegment
 from flambeau.autograd.segment import Segment, SegmentForward, Tape, TapeAt, TraceForward, known_tape, trace_region
 from flambeau.autograd.ways import Ways, spread, tape_spread
@@ -107,6 +107,10 @@ class Engine:
     def seed(self, root: Tensor, gradient: Tensor) -> None:
         """Start from `root` with this gradient."""
         tr = self.tr
+        if root._storage is None and root._history is not None:  # it has a place and no value (a GradientEdge)
+            segment, slot = root._history
+            self._add(self.queue.setdefault(segment, {}), slot, gradient)
+            return
         slot = tr.slot_of(root)
         self._add(self.current, slot, gradient)
         self._give(tr, slot)
@@ -141,7 +145,12 @@ class Engine:
         while_set(current, "under_way", this, while_switched, self.tr.set_grad_enabled, self.tr.grad_enabled, self.create, self._walk_all)
         for segment, used in self.freeing:
             segment.freed |= used
-        for call in this.ends:
+        if this.ends:
+            while_set(current, "under_way", this, self._end, this)
+
+    @staticmethod
+    def _end(this: Pass) -> None:
+        for call in this.ends:  # one of them may bring another
             call()
 
     def _walk_all(self) -> None:
@@ -181,16 +190,21 @@ class Engine:
                 slot = live[0]
                 gradient = pending.pop(slot)
                 t, arrived = owner.hooked.get(slot), gradient
-                if t is not None and slot not in done and id(t) not in self.quiet:
+                hooked = t is not None and slot not in done and id(t) not in self.quiet
+                if t is not None and hooked:
                     content = value_at(owner, slot)
                     gradient = self._for_each(replaced, gradient, content, within(t, content), partial(call_hooks, t))
                 done.add(slot)
                 if slot in wanted:
-                    before = gradient is not arrived and goes_on(owner, slot, {self.tr: self.slot_targets, **self.segment_targets}, self.target_ids)
+                    more = not hooked or goes_on(owner, slot, {self.tr: self.slot_targets, **self.segment_targets}, self.target_ids)
+                    before = gradient is not arrived and more
                     content = value_at(owner, slot)
                     self._add_found(wanted[slot], self._for_each(part, arrived if before else gradient, content, within(wanted[slot], content)))
                     if id(wanted[slot]) in self.quiet:
                         continue
+                    hooked = hooked and (more or self.accumulates)
+                if t is not None and hooked:
+                    gradient = self._for_each(replaced, gradient, content, within(t, content), partial(call_hooks_of_node, t))
                 context = owner.custom.get(slot)
                 if context is not None and self.ways is not None and not self.ways.leads(owner, slot):
                     continue
@@ -278,7 +292,11 @@ class Engine:
             gradient = self._for_each(partial(call_hooks, t), gradient)
         if self.targets is not None:
             self._add_found(t, gradient)
+            if self.accumulates and t._hooks:
+                self._for_each(partial(call_hooks_of_node, t), gradient)
             return
+        if t._hooks:
+            gradient = self._for_each(partial(call_hooks_of_node, t), gradient)
         if t._grad_dtype is not ... and t._grad_dtype is not None:
             gradient = gradient.to(t._grad_dtype)
         self.accumulate(t, gradient, bool(t._hooks) or id(t) in self.given)
@@ -295,7 +313,7 @@ class Engine:
             gradient, given = gradient.expand(t.shape), True
         if hasattr(t, "_for_gradients"):  # a DTensor, whose `.grad` is one
             gradient = t._for_gradients()[0](gradient)
-        if t.grad is None:
+        if t._grad is None:
             t.grad = _own_copy(t, gradient) if given else gradient
         elif self.create or t.grad.layout is not gradient.layout:
             t.grad = gradient + t.grad if t.grad.is_sparse else t.grad + gradient
@@ -536,11 +554,18 @@ def taken_out(gradient: Tensor) -> Tensor:
 def call_hooks(t: Tensor, gradient: Tensor) -> Tensor:
     """The tensor's hooks in order; a hook that returns a tensor replaces the gradient."""
     for hook in list((t._hooks or {}).values()):
-        replaced = hook(gradient)
-        if replaced is not None:
+        if type(hook) is not OfNode and (replaced := hook(gradient)) is not None:
             gradient = fitting.replacement(hook, gradient, replaced)
     if t._retains_grad:
         keep(t, gradient)
+    return gradient
+
+
+def call_hooks_of_node(t: Tensor, gradient: Tensor) -> Tensor:
+    """Those of the node behind the tensor, which come last."""
+    for hook in list((t._hooks or {}).values()):
+        if type(hook) is OfNode and (replaced := hook(gradient)) is not None:
+            gradient = fitting.replacement(hook, gradient, replaced)
     return gradient
 
 
@@ -729,6 +754,18 @@ def _seed_all(engine: Engine, tensors: Sequence[Tensor], grads: Sequence[Tensor 
             from flambeau.ops.creation import unit_gradient
 
             g = while_switched(engine.tr.set_grad_enabled, engine.tr.grad_enabled, False, unit_gradient, t)
-        elif tuple(g.shape[1:] if engine.batched else g.shape) != tuple(t.shape):
+        elif engine.batched and tuple(g.shape[1:]) != tuple(t.shape):
+            raise RuntimeError(
+                "If `is_grads_batched=True`, we interpret the first dimension of each grad_output as the batch dimension. The sizes of the remaining "
+                f"dimensions are expected to match the shape of corresponding output, but a mismatch was detected: grad_output[{i}] has a shape of "
+                f"{tuple(g.shape)} and output[{i}] has a shape of {tuple(t.shape)}. If you only want some tensors in `grad_output` to be considered "
+                "batched, consider using vmap."
+            )
+        elif g.dtype.is_complex != t.dtype.is_complex:
+            raise RuntimeError(
+                "For complex Tensors, both grad_output and output are required to have the same dtype. Mismatch in dtype: "
+                f"grad_output[{i}] has a dtype of {g.dtype} and output[{i}] has a dtype of {t.dtype}."
+            )
+        elif not engine.batched and tuple(g.shape) != tuple(t.shape):
             raise RuntimeError(f"Mismatch in shape: grad_output[{i}] has a shape of {g.shape} and output[{i}] has a shape of {t.shape}; they must be equal")
         engine.seed(t, g)

@@ -41,6 +41,7 @@ class FunctionCtx:
         self._gives: list[Any] | None = None  # and what makes local ones of those that it returns
         self._freed = False
         self._unpack: Any = None
+        self._in_jvp = False
         self._owner: Any = None  # while backward runs: the segment that it is in
         self.written: set[int] = set()  # of the output slots: what an input that was written in place has got
 
@@ -65,6 +66,8 @@ class FunctionCtx:
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
         """The tensors given to save_for_backward; in jvp, those given to save_for_forward. One that is a result has the function behind it, as the result."""
+        if self._in_jvp:
+            return self._for_forward or ()
         if self._freed:
             raise RuntimeError(
                 "Trying to backward through the graph a second time (or directly access saved tensors after they have already "
@@ -98,7 +101,9 @@ class FunctionCtx:
         from flambeau.ops.creation import zeros
 
         if self._materialize:
-            wanted = [m if slot is not None or self._materialize_non_diff_grads else None for m, slot in zip(self._output_metas, self.output_slots, strict=True)]
+            wanted = [
+                m if slot is not None or self._materialize_non_diff_grads else None for m, slot in zip(self._output_metas, self.output_slots, strict=True)
+            ]
             grads = [zeros(tuple(m.shape), dtype=m.dtype) if g is None and m is not None else g for g, m in zip(grads, wanted, strict=True)]
         if self._takes is not None:
             grads = [g if take is None or g is None else take(g) for g, take in zip(grads, self._takes, strict=True)]

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 from flambeau.autograd import hooks as _hooks
 from flambeau.autograd.hooks import RemovableHandle
-from flambeau.autograd.node import Node, accumulation
+from flambeau.autograd.node import Node, accumulation, edge_of
 from flambeau.tensor import Tensor
 from flambeau.trace.blocks import Block
 from flambeau.trace.recorder import local, storage_of
@@ -23,7 +23,7 @@ __all__ = [
 
 
 class GradientEdge(NamedTuple):
-    """A place in a history to which gradients can be asked, in the place of a tensor. `ownership_token` is the tensor."""
+    """A place in a history to which gradients can be asked, or from which they start, in the place of a tensor. `ownership_token` keeps the history alive."""
 
     node: Node
     output_nr: int
@@ -34,7 +34,8 @@ def get_gradient_edge(tensor: Tensor) -> GradientEdge:
     """The place of a tensor in its history; RuntimeError where it requires no gradient."""
     if not tensor.requires_grad:
         raise RuntimeError("It is not possible to get the gradient edge for a Tensor that does not require gradients")
-    return GradientEdge(tensor.grad_fn or accumulation(tensor), 0, tensor)
+    node, number = (accumulation(tensor), 0) if tensor.is_leaf else edge_of(tensor)
+    return GradientEdge(node, number, tensor)  # type: ignore[arg-type]
 
 
 def increment_version(tensor: Tensor | Iterable[Tensor]) -> None:

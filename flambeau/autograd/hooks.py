@@ -101,17 +101,27 @@ def _watch(t: Tensor) -> None:
         owner.mark_hooked(slot)
 
 
-def register_hook(t: Tensor, hook: Callable[[Tensor], Tensor | None]) -> RemovableHandle:
-    """See Tensor.register_hook."""
+def register_hook(t: Tensor, hook: Callable[[Tensor], Tensor | None], of_node: bool = False) -> RemovableHandle:
+    """See Tensor.register_hook. Those `of_node` are called after the tensor's own, whenever these were registered."""
     if not t.requires_grad:
         raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
     if t._hooks is None:
         t._hooks = {}
     handle = RemovableHandle(t._hooks)
-    t._hooks[handle.id] = hook
+    t._hooks[handle.id] = OfNode(hook) if of_node else hook
     if not t.is_leaf:
         _watch(t)
     return handle
+
+
+class OfNode:
+    """A hook that was registered with the node behind a tensor."""
+
+    def __init__(self, hook: Callable[[Tensor], Tensor | None]) -> None:
+        self.hook, self.__name__ = hook, getattr(hook, "__name__", "<unknown>")
+
+    def __call__(self, gradient: Tensor) -> Tensor | None:
+        return self.hook(gradient)
 
 
 def register_post_accumulate_grad_hook(t: Tensor, hook: Callable[[Tensor], None]) -> RemovableHandle:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import warnings
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -49,19 +50,32 @@ class _Mode(Block):
         return _Mode(self.mode)
 
     def __call__(self, function: F) -> F:
+        if inspect.isclass(function):
+            warnings.warn(
+                f"Decorating classes is deprecated and will be disabled in future versions. You should only decorate functions or methods. To preserve the "
+                f"current behavior of class decoration, you can directly decorate the `__init__` method of {function.__name__} and nothing else.",
+                FutureWarning, stacklevel=2,
+            )  # fmt: skip
         if inspect.isgeneratorfunction(function):
 
             @functools.wraps(function)
             def generator(*args: Any, **kwargs: Any) -> Any:
                 inner = function(*args, **kwargs)
-                sent: Any = None
+                step: Callable[[], Any] = functools.partial(inner.send, None)
                 while True:
                     with self._fresh():
                         try:
-                            item = inner.send(sent)
+                            item = step()
                         except StopIteration as stop:
                             return stop.value
-                    sent = yield item
+                    try:
+                        step = functools.partial(inner.send, (yield item))
+                    except GeneratorExit:
+                        with self._fresh():
+                            inner.close()
+                        raise
+                    except BaseException as error:
+                        step = functools.partial(inner.throw, error)
 
             return generator  # type: ignore[return-value]
 

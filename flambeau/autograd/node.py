@@ -15,6 +15,7 @@ from flambeau.autograd.given_up import WRITE
 from flambeau.autograd.hooks import RemovableHandle, register_hook, register_post_accumulate_grad_hook
 from flambeau.autograd.node_edges import Part, part_of
 from flambeau.autograd.node_names import camel
+from flambeau.autograd.segment import BY_NUMBER, WATCHED
 from flambeau.trace.arrival import value_at
 from flambeau.trace.meta import meta
 from flambeau.trace.recorder import Trace, bare, is_view, local
@@ -73,6 +74,20 @@ class Node:
         why = "the tensor was written to since" if t is not None else "what it has made is no tensor of the history any more"
         raise RuntimeError(f"hooks of grad_fn: {self._name} takes none, as {why}; register the hook on the tensor (Tensor.register_hook)")
 
+    def _result(self, number: int) -> Tensor | None:
+        """What stands for one of its results in a pass that begins or ends there: its history is what it was when the node was found."""
+        owner, slot = self._owner, self._slot
+        if owner is None:
+            return None
+        if self._context is not None:
+            slots = self._context.output_slots
+            slot = slots[number] if number < len(slots) else None
+        elif slot is not None and slot in owner._calls:
+            key, first, mine = owner._calls[slot]
+            if mine != number:
+                slot = next((s for s, call in owner._calls.items() if call == (key, first, number)), None)
+        return None if slot is None else owner.tensor(slot)
+
     def register_prehook(self, fn: Callable[[tuple[Any, ...]], Any]) -> RemovableHandle:
         """Call `fn` with the gradients that come to this node, a tuple of one, before they go on; a tuple that it returns takes their place."""
 
@@ -80,7 +95,7 @@ class Node:
             found = fn((gradient,))
             return found[0] if isinstance(found, tuple) else found
 
-        return register_hook(self._made(), hook)
+        return register_hook(self._made(), hook, of_node=True)
 
     def register_hook(self, fn: Callable[[Any, tuple[Any, ...]], Any]) -> RemovableHandle:
         """Call `fn(grad_inputs, grad_outputs)` when the gradients of this node are computed. Those of its inputs are not there to be read or replaced."""
@@ -89,7 +104,7 @@ class Node:
             if fn(_NotKept(), (gradient,)) is not None:
                 raise NotImplementedError("hooks of grad_fn: gradients of a node's inputs cannot be replaced; register a hook on the input tensors")
 
-        return register_hook(self._made(), hook)
+        return register_hook(self._made(), hook, of_node=True)
 
     def name(self) -> str:
         """The class's name; of those that PyTorch does not generate, with its namespace."""
@@ -139,6 +154,9 @@ class AccumulateGrad(Node):
     def _made(self) -> Tensor:
         return self.variable
 
+    def _result(self, number: int) -> Tensor | None:
+        return self.variable
+
     def register_hook(self, fn: Callable[[Any, tuple[Any, ...]], Any]) -> RemovableHandle:
         """Call `fn((), (gradient,))` once the gradient has been added."""
         gradients: list[Any] = []
@@ -150,7 +168,7 @@ class AccumulateGrad(Node):
             fn((), tuple(gradients))
             gradients.clear()
 
-        handle = register_hook(self.variable, before)
+        handle = register_hook(self.variable, before, of_node=True)
         return _Both(register_post_accumulate_grad_hook(self.variable, after), handle)
 
 
@@ -257,18 +275,21 @@ class _Owner:
     def tensor(self, slot: int) -> Tensor | None:
         """The tensor of a slot for hooks; None if a trace has ended since."""
         source = self.source
-        if self.gen >= 0 and source.gen != self.gen:
-            return None
+        live = self._live and source.gen == self.gen
+        if self._live and not live:
+            source = BY_NUMBER.get(self.gen)
         hooked = getattr(source, "hooked", None)
         if hooked is None:
             return None
+        if slot in hooked and not live and hooked[slot]._history is None and hooked[slot]._storage is None:
+            hooked[slot]._gen, hooked[slot]._history = -1, (source, slot)
         if slot not in hooked:
             from flambeau.tensor import Tensor
 
             t = bare(Tensor)
             v = value_at(source, slot)
             t._meta = meta(v.shape, v.strides, v.dtype, v.offset, True, False, device=v.device)
-            if self.gen >= 0:
+            if live:
                 t._gen, t._slot = self.gen, slot
             else:
                 t._history = (source, slot)
@@ -370,6 +391,9 @@ def owner_of(source: Any) -> _Owner:
         found = _OWNERS.get(key)
         if found is None or found.state is not source.state:  # it has grown
             found = _OWNERS[key] = _Owner(key, source, source.state)
+            if len(WATCHED) > 100:
+                WATCHED.clear()  # of traces that have left no history
+            WATCHED.add(source.gen)
         return found
     gen = getattr(source, "gen", -1)
     key = (gen,) if gen >= 0 else (-1 - source.order,)
@@ -381,17 +405,32 @@ def owner_of(source: Any) -> _Owner:
 
 def node_of(t: Tensor) -> Node:
     """The node of a tensor with history."""
+    return edge_of(t)[0]  # type: ignore[return-value]
+
+
+def tensor_of(edge: Any) -> Tensor:
+    """What stands for a GradientEdge in a pass."""
+    found = edge.node._result(edge.output_nr)
+    if found is None:
+        found = edge.ownership_token
+    if found is None:
+        raise RuntimeError(f"GradientEdge: {edge.node!r} is of a history that is not there any more: keep the tensor, or what was computed of it")
+    return found  # type: ignore[no-any-return]
+
+
+def edge_of(t: Tensor) -> Edge:
+    """The node of a tensor with history, and which of its results the tensor is."""
     # What was written last is found past these: the base of views is the memory itself.
     passed = ("alias",) if is_view(t) else ("alias", "as_strided")
     tr = local.trace
     history = t._history
     if history is None or (t._gen == tr.gen and t._slot not in tr.boundaries):
         if t._gen != tr.gen:  # another thread has it pending
-            return _class("RecordedBackward0")("RecordedBackward0")._of(t)
+            return _class("RecordedBackward0")("RecordedBackward0")._of(t), 0
         owner, slot = owner_of(tr), t._slot
     else:
         owner, slot = owner_of(history[0]), history[1]
-    node = owner.edge(slot, passed)[0]
+    node, number = owner.edge(slot, passed)
     if node is None:
         node = owner.node(slot, (slot,), "RecordedBackward0", None)
-    return node._of(t)
+    return node._of(t), number

@@ -36,6 +36,9 @@ _RECOMPUTED = frozenset(("constant", "iota", "random_uniform", "expand", "copy_o
 
 _TAPES: WeakValueDictionary[tuple[Any, ...], Tape] = WeakValueDictionary()
 
+WATCHED: set[int] = set()  # numbers of traces of which somebody holds a node (node.py): their segments are found by them
+BY_NUMBER: WeakValueDictionary[int, Segment] = WeakValueDictionary()
+
 
 class Tape:
     """The static half of a segment, shared by all runs of one plan: nodes, values, who needs gradients."""
@@ -461,6 +464,9 @@ def keep_history(
     tape = tape_of(plan, state, boundaries, custom, hooked)
     segment = Segment(tape)
     segment.state, segment.gen = state, plan.last
+    if segment.gen in WATCHED:
+        WATCHED.discard(segment.gen)
+        BY_NUMBER[segment.gen] = segment
     if history.boundaries:
         segment.boundaries = {slot: b for slot, b in boundaries.items() if slot in history.boundaries}
     if history.behind:

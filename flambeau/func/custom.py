@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from flambeau.autograd.function import Function, FunctionCtx
 from flambeau.func.batch import VmapLevel, wrap
 from flambeau.func.forward import JvpLevel
+from flambeau.ops.creation import zeros_like
 from flambeau.tensor import Tensor
 from flambeau.trace.recorder import Trace, local
 from flambeau.trace.while_set import while_set
@@ -137,14 +138,42 @@ def apply_dual(level: JvpLevel, function: Any, args: tuple[Any, ...], kwargs: di
     if not _overrides(function, "jvp"):
         raise NotImplementedError("You must implement the jvp function for custom autograd.Function to use it with forward mode AD.")
     output, ctx = level.call_below(_with_context, function, tuple(primals), kwargs)
-    moved = level.call_below(lambda: function.jvp(ctx, *tangents))
     single = not isinstance(output, (tuple, list))
     outputs = [output] if single else list(output)
+
+    def push() -> Any:
+        given = [_zero(p) if t is None and ctx._materialize else t for p, t in zip(primals, tangents, strict=True)]
+        return while_set(ctx, "_in_jvp", True, function.jvp, ctx, *given)
+
+    moved = level.call_below(push)
     found = list(moved) if isinstance(moved, (tuple, list)) else [moved]
     if len(found) != len(outputs):
         raise RuntimeError(f"The jvp of {function.__name__} returned {len(found)} tangents for {len(outputs)} results: it must return one (or None) for each")
-    results = [o if t is None or not isinstance(o, Tensor) else level.enter(o, t) for o, t in zip(outputs, found, strict=True)]
+    results: list[Any] = []
+    for i, (o, t) in enumerate(zip(outputs, found, strict=True)):
+        if t is not None and (not isinstance(o, Tensor) or id(o) in ctx._non_differentiable):
+            raise RuntimeError(
+                f"The jvp of {function.__name__} returned a tangent for result {i}, which is not differentiable. "
+                "You should return None at that position instead."
+            )
+        place = next((p for p, x in enumerate(primals) if x is o and any(x is d for d in ctx._dirty)), None)
+        if t is None or place is None or tangents[place] is None:
+            results.append(o if t is None else level.enter(o, t))
+        elif t is tangents[place]:
+            results.append(args[place])
+        else:
+            raise RuntimeError(
+                f"An inplace custom Function is not modifying the forward mode gradients inplace: as forward of {function.__name__} wrote to argument {place}, "
+                "the jvp function must modify the corresponding gradient inplace, and return it."
+            )
     return results[0] if single else type(output)(results) if isinstance(output, list) else tuple(results)
+
+
+def _zero(primal: Any) -> Any:
+    """The tangent of what has none."""
+    if not isinstance(primal, Tensor) or not (primal.dtype.is_floating_point or primal.dtype.is_complex):
+        return None
+    return zeros_like(primal)
 
 
 def _with_context(function: Any, primals: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, FunctionCtx]:
