@@ -232,12 +232,15 @@ _warns_only = [False]
 
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
-    """Accepted: results are always deterministic, whatever the number of threads, at no cost."""
+    """Results are always deterministic, whatever the number of threads, at no cost. `empty` and its like then hold NaN, or the largest number."""
     from flambeau.ops.signatures import must_be
 
     must_be("use_deterministic_algorithms", "mode bool", mode)
     must_be("use_deterministic_algorithms", "warn_only bool", warn_only)
+    from flambeau.ops.creation import fills
+
     _warns_only[0] = warn_only
+    fills[0] = mode
 
 
 def are_deterministic_algorithms_enabled() -> bool:
@@ -254,7 +257,10 @@ def set_deterministic_debug_mode(debug_mode: int | str) -> None:
     """Accepted: "default" or 0, "warn" or 1, "error" or 2."""
     if debug_mode not in (0, 1, 2, "default", "warn", "error"):
         raise RuntimeError(f"invalid value of debug_mode, expected 0, 1, 2 or default, warn, error, got {debug_mode!r}")
+    from flambeau.ops.creation import fills
+
     _warns_only[0] = debug_mode in (1, "warn")
+    fills[0] = debug_mode not in (0, "default")
 
 
 def get_deterministic_debug_mode() -> int:

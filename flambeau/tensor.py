@@ -571,6 +571,8 @@ class Tensor(Methods):
         return self.flip(0) if self._meta.shape else self
 
     def __contains__(self, element: Any) -> bool:
+        if isinstance(element, (str, bytes, list, tuple, set, dict)) or element is None:
+            raise RuntimeError(f"Tensor.__contains__ only supports Tensor or scalar, but you passed in a {type(element)}.")
         return bool((self == element).any())  # type: ignore[attr-defined]
 
     def __hash__(self) -> int:

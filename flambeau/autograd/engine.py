@@ -142,7 +142,12 @@ class Engine:
         if self.targets is not None:
             slots: dict[Any, Any] = {self.tr: dict(self.slot_targets), **{s: dict(found) for s, found in self.segment_targets.items()}}
             self.ways = Ways(self.target_ids, slots, self._oldest())
-        while_set(current, "under_way", this, while_switched, self.tr.set_grad_enabled, self.tr.grad_enabled, self.create, self._walk_all)
+        packing = list(saved)
+        try:
+            while_set(current, "under_way", this, while_switched, self.tr.set_grad_enabled, self.tr.grad_enabled, self.create, self._walk_all)
+        finally:
+            if saved != packing:  # a hook has entered a block of saved_tensors_hooks, or left one: until the pass ends
+                saved[:] = packing
         for segment, used in self.freeing:
             segment.freed |= used
         if this.ends:
@@ -751,8 +756,12 @@ def _seed_all(engine: Engine, tensors: Sequence[Tensor], grads: Sequence[Tensor 
                     "(for example with .sum() or .mean()) or pass a gradient of that shape"
                 )
             fitting.check_real(t)
-            from flambeau.ops.creation import unit_gradient
+            from flambeau.ops.creation import ones, unit_gradient
 
+            if t._storage is None and t._history is not None:  # a place without a value
+                g = ones(tuple(t.shape), dtype=t.dtype)
+                engine.seed(t, g)
+                continue
             g = while_switched(engine.tr.set_grad_enabled, engine.tr.grad_enabled, False, unit_gradient, t)
         elif engine.batched and tuple(g.shape[1:]) != tuple(t.shape):
             raise RuntimeError(

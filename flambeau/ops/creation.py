@@ -160,7 +160,28 @@ def empty(
         return out.resize_(shape)  # type: ignore[no-any-return]
     if device is not None and _bare(device):
         return blank_tensor(shape, d, strides, requires_grad)  # type: ignore[no-any-return]
-    return _finish(from_buffer(allocate(math.prod(shape) * d.itemsize), shape, d, strides), requires_grad)  # type: ignore[no-any-return]
+    return _finish(_uninitialised(from_buffer(allocate(math.prod(shape) * d.itemsize), shape, d, strides)), requires_grad)  # type: ignore[no-any-return]
+
+
+fills = [False]  # whether use_deterministic_algorithms was asked for
+
+
+def _uninitialised(t: Tensor) -> Tensor:
+    """New memory that nobody has written to. Under deterministic algorithms it holds what is seen when it is read, as in PyTorch."""
+    if not fills[0]:
+        return t
+    from flambeau.utils import deterministic
+
+    d = t.dtype
+    integer = d.category == 1 and d.numpy_name is not None
+    if not deterministic.fill_uninitialized_memory or (d.itemsize < 2 and not (integer or d is dtypes.bool_)) or not t.numel():
+        return t
+    whole = t.as_strided((t.untyped_storage().nbytes() // d.itemsize,), (1,))  # type: ignore[attr-defined]
+    if d is dtypes.uint64:
+        whole.view(dtypes.int64).fill_(-1)
+    else:
+        whole.fill_(2 ** (8 * d.itemsize - d.is_signed) - 1 if integer else True if d is dtypes.bool_ else math.nan)
+    return t
 
 
 def empty_strided(size: Sequence[int], stride: Sequence[int], *, dtype: dtype | None = None, device: Any = None,
@@ -173,7 +194,7 @@ def empty_strided(size: Sequence[int], stride: Sequence[int], *, dtype: dtype | 
     if device is not None and _bare(device):
         return blank_tensor(tuple(size), d, tuple(stride), requires_grad)  # type: ignore[no-any-return]
     last = sum((n - 1) * s for n, s in zip(size, stride, strict=True)) + 1 if 0 not in tuple(size) else 0
-    t = from_buffer(allocate(last * d.itemsize), tuple(size), d, tuple(stride))
+    t = _uninitialised(from_buffer(allocate(last * d.itemsize), tuple(size), d, tuple(stride)))
     return _finish(t, requires_grad)  # type: ignore[no-any-return]
 
 

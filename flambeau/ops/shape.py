@@ -942,8 +942,11 @@ def pad_constant(input: Tensor, pad: tuple[int, ...], value: Number = 0) -> Tens
 def _set_part(x: Tensor, name: str, values: Any) -> None:
     """`x.real = values`: copied into that view."""
     part: Any = getattr(x, name)
+    if isinstance(values, (bool, int, float)):
+        part.fill_(values)
+        return
     if not hasattr(values, "_meta"):
-        raise TypeError(f"Tensor.{name} can only be set to a tensor, not {type(values).__name__}: use x.{name}.fill_(number)")
+        raise TypeError(f"Tensor.{name} can only be set to a tensor or a real number, not {type(values).__name__}")
     part.copy_(values)
 
 

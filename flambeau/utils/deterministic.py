@@ -1,4 +1,4 @@
-"""torch.utils.deterministic: what uninitialised memory holds under deterministic algorithms: a setting that is kept."""
+"""torch.utils.deterministic: whether uninitialised memory is filled (with NaN, the largest integer, True) under use_deterministic_algorithms."""
 
 from __future__ import annotations
 

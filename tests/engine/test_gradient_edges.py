@@ -132,3 +132,16 @@ def test_errors_and_warnings() -> None:
             kept = x * 2
             kept.retain_grad()
             assert kept.grad is None and x.grad is None
+
+
+def test_what_a_hook_enters_ends_with_the_pass() -> None:
+    for w in WORLDS:
+        seen: list[Any] = []
+        block = w.autograd.graph.saved_tensors_hooks(lambda t, seen=seen: (seen.append("packed"), t)[1], lambda t: t)
+        x = w.ones(2, requires_grad=True)
+        y = x * 2
+        y.register_hook(lambda g, block=block: block.__enter__() and None)
+        y.sum().backward()
+        z = (x.exp() * x).sum()
+        z.backward()
+        assert seen == [] and x.grad is not None
