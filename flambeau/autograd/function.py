@@ -8,7 +8,7 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from flambeau.autograd import fitting
-from flambeau.autograd.function_results import Result, check_written, saved_results, take_history
+from flambeau.autograd.function_results import Result, check_written, saved_results, write_again
 from flambeau.autograd.hooks import saved
 from flambeau.trace.recorder import Fragment, Trace, local
 from flambeau.trace.while_set import while_set
@@ -206,6 +206,7 @@ class Function:
         def record() -> None:
             ctx.input_slots = [_slot(tr, args[i]) for i in ctx._positions]
             last = {id(t): i for i, t in enumerate(outputs)}
+            written: list[tuple[Any, Any]] = []
             for i, t in enumerate(outputs):
                 tensor = isinstance(t, Tensor)
                 slot = None
@@ -214,7 +215,8 @@ class Function:
                     made = None  # the same object as a later result, by which its gradient comes
                 elif tensor and (t.dtype.is_floating_point or t.dtype.is_complex) and id(t) not in ctx._non_differentiable:
                     if any(t is d for d in ctx._dirty):
-                        made, slot = take_history(ctx, t, _rooted)
+                        written.append((t, _rooted(t.detach().clone())))
+                        slot = written[-1][1]._slot
                         ctx.written.add(slot)
                     else:
                         made = _rooted(t._plain())
@@ -225,6 +227,8 @@ class Function:
                 ctx._output_metas.append(t._meta if tensor else None)
             for i, t in enumerate(outputs):
                 results[i] = results[last[id(t)]]
+            if written:  # after all that the function is behind: its backward is called once, when the gradients of all have come
+                write_again(ctx, written)
 
         tr.holding(record)
         if any(type(a) is not Tensor and hasattr(a, "_for_gradients") for a in (*args, *outputs)):

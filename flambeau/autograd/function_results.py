@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
@@ -74,18 +74,14 @@ def check_written(name: str, written: Sequence[Any], args: Sequence[Any], output
                 )
 
 
-def take_history(context: Any, t: Tensor, rooted: Callable[[Tensor], Tensor]) -> tuple[Tensor, int]:
-    """Let an input that forward has written to come from the function: (the input, the slot of what it has got).
-
-    It is written once more, with what it holds, as an operation under autograd: so views of it and what it is a view of know, too.
-    """
+def write_again(context: Any, written: Sequence[tuple[Tensor, Tensor]]) -> None:
+    """Let inputs that forward has written to come from the function: each is written once more, with what it holds (with a history that leads through the
+    function), as an operation under autograd. So views of it and what it is a view of know, too."""
     saved = context._saved if context._unpack is None else ()
     fresh = [i for i, (kept, version) in enumerate(zip(saved, context._versions, strict=False)) if kept is not None and kept._version == version]
-    source = rooted(t.detach().clone())
-    slot = source._slot
-    t.copy_(source)
+    for t, source in written:
+        t.copy_(source)
     versions = list(context._versions)
     for i in fresh:
         versions[i] = saved[i]._version
     context._versions = tuple(versions)
-    return t, slot

@@ -99,6 +99,32 @@ def _same_twice(w: Any) -> Any:
     return a is b, x.grad
 
 
+def _several(w: Any) -> Any:
+    called: list[int] = []
+
+    class Several(w.autograd.Function):  # type: ignore[misc, name-defined]
+        @staticmethod
+        def forward(ctx: Any, a: Any, b: Any, c: Any) -> Any:
+            ctx.mark_dirty(a, c)
+            ctx.save_for_backward(b)
+            return a.add_(b), a + b, c.mul_(2)
+
+        @staticmethod
+        def backward(ctx: Any, *g: Any) -> Any:
+            called.append(len(ctx.saved_tensors))
+            return g[0] + g[1], g[0] + 2 * g[1], g[2] * 2
+
+    found = []
+    for write in (False, True):
+        a, b = w.ones(2, requires_grad=True), w.full((2,), 3.0, requires_grad=True)
+        x, y, z = Several.apply(a.clone(), b, b * 1)
+        if write:
+            x += 2
+        (x * y * z).sum().backward()
+        found += [a.grad, b.grad]
+    return called, found
+
+
 def _forward_mode(w: Any) -> Any:
     class Scale(w.autograd.Function):  # type: ignore[misc, name-defined]
         @staticmethod
@@ -158,7 +184,7 @@ def _plain(x: Any) -> Any:
     return pytest.approx(x.flatten().tolist(), rel=1e-6) if hasattr(x, "tolist") else x
 
 
-@pytest.mark.parametrize("program", [_views, _itself, _second_gradients, _same_twice, _forward_mode, _defaults])
+@pytest.mark.parametrize("program", [_views, _itself, _second_gradients, _same_twice, _several, _forward_mode, _defaults])
 def test_program(program: Any) -> None:
     ours, theirs = (program(w) for w in WORLDS)
     assert _lists(ours) == _plain(theirs)
