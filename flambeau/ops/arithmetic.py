@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from flambeau import dtypes
@@ -12,6 +14,7 @@ from flambeau.ops.promotion import convert, fitted, fitting, is_changing, need_t
 from flambeau.ops.registry import Exponent, Number, operation
 from flambeau.ops.result_strides import over_operands, over_tensors
 from flambeau.ops.tied import tied
+from flambeau.trace.place import stacklevel
 from flambeau.trace.strides import like_strides
 
 if TYPE_CHECKING:
@@ -366,9 +369,21 @@ def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 
 def where(condition: Tensor, input: Tensor | Number, other: Tensor | Number) -> Tensor:
     """input where condition holds, else other."""
     if condition.dtype is dtypes.uint8:
+        _warn_of_bytes()
         condition = convert(condition, dtypes.bool_)
     d = result_type(input, other)
     return prim.where(condition, fitted(input, d, "where", True), fitted(other, d, "where", True))
+
+
+@cache
+def _warn_of_bytes() -> None:
+    """Once, as PyTorch does."""
+    warnings.warn(
+        "where received a uint8 condition tensor. This behavior is deprecated and will be removed in a future version of PyTorch. "
+        "Use a boolean condition instead.",
+        UserWarning,
+        stacklevel=stacklevel(),
+    )
 
 
 def where_or_nonzero(condition: Any, input: Any = None, other: Any = None, *, out: Any = None) -> Any:

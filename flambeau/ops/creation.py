@@ -42,14 +42,14 @@ def _check_sizes(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape
 
 
-def check_counts(shape: Sequence[int]) -> None:
+def check_counts(shape: Sequence[int], itemsize: int = 1) -> None:
     """PyTorch counts in 64 bits, also where there are no elements: TypeError of a size beyond them, RuntimeError of strides and numbers of bytes."""
     most = (1 << 63) - 1
     if max(shape) > most:
         raise TypeError(f"argument 'size' must be a tuple of ints of 64 bits, but found {max(shape)} at position {list(shape).index(max(shape)) + 1}")
     if math.prod([max(s, 1) for s in shape[1:]]) > most:
         raise RuntimeError(f"Stride calculation overflowed: a tensor of shape {list(shape)} has strides beyond 64 bits")
-    if math.prod(shape[: list(shape).index(0)]) > most:
+    if math.prod(shape[: list(shape).index(0)] if 0 in shape else shape) * itemsize > most:
         raise RuntimeError(f"Storage size calculation overflowed with sizes={list(shape)}")
 
 

@@ -507,10 +507,20 @@ def view_as_real(input: Tensor) -> Tensor:
 def view_as_complex(input: Tensor) -> Tensor:
     """Pairs in the last dimension as complex numbers; shares memory."""
     m = input._meta
-    if not m.dtype.is_floating_point or m.ndim == 0 or m.shape[-1] != 2:
-        raise RuntimeError("Tensor must have a last dimension of size 2 and a floating dtype")
+    if m.dtype not in (dtypes.float16, dtypes.float32, dtypes.float64):
+        raise RuntimeError(
+            f"view_as_complex is only supported for half, float and double tensors, but got a tensor of scalar type: {dtypes.C_NAMES[m.dtype.name]}"
+        )
+    if m.ndim == 0:
+        raise RuntimeError("Input tensor must have one or more dimensions")
+    if m.shape[-1] != 2:
+        raise RuntimeError(f"Tensor must have a last dimension of size 2, got shape {list(m.shape)}")
     if m.dynamic:
         raise OffsetNeeded
-    if m.strides[-1] != 1 or any(s % 2 for s, n in zip(m.strides[:-1], m.shape, strict=False) if n != 1) or m.offset % 2:
-        raise RuntimeError("Tensor must have a stride of 1 in its last dimension and even strides elsewhere")
+    if m.strides[-1] != 1:
+        raise RuntimeError(f"Tensor must have a last dimension with stride 1, got strides {list(m.strides)}")
+    if any(s % 2 for s, n in zip(m.strides[:-1], m.shape, strict=False) if n != 1):
+        raise RuntimeError(f"Tensor must have a stride divisible by 2 for all but last dimension, got strides {list(m.strides)}")
+    if m.offset % 2:
+        raise RuntimeError(f"Tensor must have a storage_offset divisible by 2, got {m.offset}")
     return prim.real_view(input)

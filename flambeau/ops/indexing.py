@@ -6,7 +6,6 @@ the kernel runs: an IndexError, never a wild read.
 
 from __future__ import annotations
 
-import operator
 import warnings
 from collections.abc import Sequence
 from functools import partial
@@ -35,6 +34,7 @@ from flambeau.trace.limits import fit
 from flambeau.trace.meta import Meta, meta
 from flambeau.trace.mutation import assign, into, make_ready
 from flambeau.trace.overlap import refuse_overlaps
+from flambeau.trace.place import stacklevel
 from flambeau.trace.recorder import _TENSOR, Trace, local
 from flambeau.trace.strides import iterator_strides, like_strides, view_strides
 
@@ -61,10 +61,14 @@ _SHORT_SEQUENCE: Final = 32  # elements; PyTorch's rule, which was NumPy's
 
 def _slice(steps: Steps, shape: list[int], d: int, index: slice) -> None:
     size = shape[d]
-    step = 1 if index.step is None else operator.index(index.step)
+    try:
+        start, stop, step = index.indices(size)
+    except TypeError:
+        raise TypeError("slice indices must be integers or None or have an __index__ method") from None
+    except ValueError:
+        raise ValueError("slice step cannot be zero: it must be greater than zero") from None
     if step <= 0:
         raise ValueError("step must be greater than zero: negative steps are not supported, use flip")
-    start, stop, step = index.indices(size)
     shape[d] = length = max(0, -(-(stop - start) // step))
     if start == 0 and length == size and step == 1:
         return
@@ -155,6 +159,10 @@ def _as_index(data: Any) -> Any:
     return t if t.dtype in (dtypes.bool_, dtypes.uint8, dtypes.int64) or t.is_complex() else t.to(dtypes.int64)  # type: ignore[attr-defined]
 
 
+def _warn_of_bytes() -> None:
+    warnings.warn("indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead.", UserWarning, stacklevel=stacklevel())
+
+
 def _outside(i: int, d: int, size: Any) -> Exception:
     """What to raise for a number that is no place of a dim."""
     if not -(2**63) <= i < 2**63:
@@ -181,6 +189,7 @@ def _basic(x: Any, items: list[Any]) -> tuple[Any, list[Any]]:
 def _steps(m: Any, items: list[Any]) -> tuple[Steps, list[Any]]:
     """What makes the view of a tensor with this metadata, and, for each of its dims, the index tensor or None."""
     shape = list(m.shape)
+    taken = 0  # dims that numbers have taken away: errors count them
     steps: Steps = []
     used = sum([_consumes(i) for i in items])
     if used > m.ndim:
@@ -213,7 +222,8 @@ def _steps(m: Any, items: list[Any]) -> tuple[Steps, list[Any]]:
         elif _is_number(i):
             size = shape.pop(d)
             if not -size <= i < size:
-                raise _outside(i, d, size)
+                raise _outside(i, d + taken, size)
+            taken += 1
             steps.append((_select_op, (i + size if i < 0 else int(i), d)))
         else:
             kind = i.dtype
@@ -223,6 +233,8 @@ def _steps(m: Any, items: list[Any]) -> tuple[Steps, list[Any]]:
                         raise IndexError(
                             f"The shape of the mask {list(i.shape)} at index {k} does not match the shape of the indexed tensor {shape} at index {d + k}"
                         )
+                if kind is dtypes.uint8 and i.ndim:
+                    _warn_of_bytes()
                 found = i.nonzero()
                 if i.ndim == 0:
                     steps.append((unsqueeze, (d,)))
@@ -365,11 +377,11 @@ def _index_plan(x: Any, present: tuple[bool, ...]) -> tuple[Any, int, int]:
 def _linear(x: Any, start: int, count: int, indices: list[Any], present: tuple[bool, ...]) -> Any:
     """One index over the merged indexed dims. Each index is checked against its own dim by wrapping it there first."""
     shape = x._meta.shape[start : start + count]
+    if 0 in shape and 0 not in indices[0]._meta.shape:
+        raise IndexError(f"index is out of bounds for dimension with size 0: the tensor has shape {list(x._meta.shape)}; an index into it must be empty")
     if 0 not in (*x._meta.shape[:start], *x._meta.shape[start + count :]):  # else nothing is looked up
         for size, i, dim in zip(shape, indices, [d for d, here in enumerate(present) if here], strict=True):
             prim.bounded(i, size, dim, wraps=True)
-    elif 0 in shape and 0 not in indices[0]._meta.shape:
-        raise IndexError(f"index is out of bounds for dimension with size 0: the tensor has shape {list(x._meta.shape)}; an index into it must be empty")
     if count == 1:
         return indices[0]
     linear = None
@@ -456,6 +468,8 @@ def refuse_other_dtype(m: Meta, values: Any) -> None:
 def index_put(input: Tensor, indices: Any, values: Tensor, accumulate: bool = False) -> Tensor:
     """A copy with input[indices] replaced by (or, with accumulate, increased by) values, which have its dtype."""
     items = _index_items(input, tuple(indices))
+    if not items:
+        return _put_everywhere(input, values, accumulate)
     if len(items) == 1 and is_mask(items[0]) and not accumulate and values.numel() == 1:
         values = values.to(input.dtype)  # PyTorch takes it as masked_fill
     x, tensors = _basic(input, items)
@@ -464,6 +478,15 @@ def index_put(input: Tensor, indices: Any, values: Tensor, accumulate: bool = Fa
     present = tuple([t is not None for t in tensors])
     mode = "add" if accumulate else "set"
     return _index_put_op(x, [t for t in tensors if t is not None], values, present, mode)  # type: ignore[no-any-return]
+
+
+def _put_everywhere(input: Any, values: Any, accumulate: bool) -> Any:
+    """`index_put` without an index: the whole tensor, without the dims of size 1 that an assignment would let values have in front."""
+    wanted, have = list(input._meta.shape), list(values._meta.shape)
+    if len(have) > len(wanted) or any(a not in (1, b) for a, b in zip(have[::-1], wanted[::-1], strict=False)):
+        raise RuntimeError(f"shape mismatch: value tensor of shape {have} cannot be broadcast to indexing result of shape {wanted}")
+    refuse_other_dtype(input._meta, values)
+    return input + values if accumulate else input.clone().copy_(values)
 
 
 def index_put_(input: Tensor, indices: Any, values: Tensor, accumulate: bool = False) -> Tensor:
@@ -517,7 +540,7 @@ def setitem(self: Tensor, index: Tensor | Any, value: Tensor | Any) -> Tensor:
         expanded_put(self, tuple(items), value, False)
         return self
     if len(items) == 1 and is_mask(items[0]) and value.numel() == 1:
-        mask = items[0]
+        mask = items[0] if items[0].ndim else items[0].bool()  # a byte without dims is true or false
         if mask.ndim > self.ndim or tuple(mask.shape) != tuple(self.shape[: mask.ndim]):
             _basic(self, items)  # raises
         flat = value.reshape(())
@@ -537,6 +560,11 @@ def setitem(self: Tensor, index: Tensor | Any, value: Tensor | Any) -> Tensor:
     result = _index_put_op(x, [t for t in tensors if t is not None], value, present, "set")
     assign(x, result, "__setitem__")
     return self
+
+
+def delitem(self: Tensor, index: Any) -> None:
+    """del x[index]: TypeError, as of PyTorch's tensors."""
+    raise TypeError("Tensor does not support deleting items: select those to keep, as in torch.cat([x[:i], x[i + 1 :]])")
 
 
 def is_mask(index: Any) -> bool:
@@ -792,7 +820,7 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
         return prim.gather(as_shape(input, (input._meta.numel,)), as_shape(position, (position._meta.numel,)), dim=0)
     d = dim_of(dim, input._meta.ndim)
     if indices.dtype not in (dtypes.int64, dtypes.int32) and indices._meta.numel:
-        raise RuntimeError(f"take_along_dim(): Expected dtype int64 for indices, got {indices.dtype.name}; convert them with .long()")
+        raise RuntimeError(f"torch.take_along_dim(): dtype of indices should be Long but got {dtypes.C_NAMES[indices.dtype.name]}; convert them with .long()")
     if input._meta.ndim and not input._meta.shape[d] and indices._meta.numel:
         raise RuntimeError(f"take_along_dim(): dimension {d} of the input has size 0 (shape {list(input._meta.shape)}); indices into it must be empty")
     # modulo the size, as PyTorch takes them
@@ -849,7 +877,7 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
 
 def install_methods(cls: Any) -> None:
     """Indexing syntax and the methods with several forms."""
-    cls.__getitem__, cls.__setitem__ = getitem, setitem
+    cls.__getitem__, cls.__setitem__, cls.__delitem__ = getitem, setitem, delitem
     cls.index_put, cls.index_put_ = index_put, index_put_
     cls.scatter = scatter
 

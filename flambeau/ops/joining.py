@@ -251,10 +251,15 @@ def as_strided_scatter(input: Tensor, src: Tensor, size: Sequence[int], stride: 
 def unravel_index(indices: Tensor, shape: Any) -> tuple[Any, ...]:
     """Flat indices into an array of `shape` (row-major) as one tensor of coordinates a dimension."""
     if indices.dtype.category != 1:
-        raise TypeError(f"unravel_index(): 'indices' must be an integer tensor, got {indices.dtype}")
+        raise TypeError(f"unravel_index(): expected 'indices' to be integer dtype, but got {indices.dtype}")
+    if not isinstance(shape, (int, Sequence)) or isinstance(shape, str):
+        raise TypeError(f"unravel_index(): expected 'shape' to be int or sequence of ints, but got {type(shape)}")
+    for s in () if isinstance(shape, int) else shape:
+        if not isinstance(s, int):
+            raise TypeError(f"unravel_index(): expected 'shape' sequence to only contain ints, but got {type(s)}")
     sizes = sizes_of((shape,)) if not isinstance(shape, int) else (shape,)
     if any(s < 0 for s in sizes):
-        raise ValueError(f"unravel_index(): 'shape' cannot have negative values, got {sizes}")
+        raise ValueError(f"unravel_index(): 'shape' cannot have negative values, but got {shape}")
     indices, found = indices.to(dtypes.int64), []
     for i, size in enumerate(sizes):
         inner = math.prod(sizes[i + 1 :])

@@ -71,7 +71,7 @@ def _view_in_place(name: str) -> Any:
 
 def resize_(self: Tensor, *sizes: Any, size: Any = MISSING, memory_format: Any = None) -> Tensor:
     """Another shape in place, contiguous in the memory format: the first elements of the storage are kept, new ones are uninitialised."""
-    from flambeau.ops.creation import empty
+    from flambeau.ops.creation import check_counts, empty
     from flambeau.ops.shape import named_sizes, sizes_of
     from flambeau.trace.strides import format_strides
 
@@ -80,6 +80,8 @@ def resize_(self: Tensor, *sizes: Any, size: Any = MISSING, memory_format: Any =
         raise RuntimeError("cannot resize variables that require grad")
     if tuple(self.shape) == shape:
         return self
+    if shape:
+        check_counts(shape, self.element_size())
     numel = math.prod(shape)
     capacity = self.untyped_storage().nbytes() // self.element_size() - self.storage_offset()
     strides = format_strides(shape, None, memory_format)
@@ -269,9 +271,11 @@ def view_as_real_copy(input: Tensor) -> Any:
 @public("slice_copy")
 def slice_copy(input: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Any:
     """input[start:end:step] along a dim, as a copy."""
+    import flambeau
     from flambeau.ops.shape import dim_of
 
-    return input[(slice(None),) * dim_of(dim, input.ndim) + (slice(start, end, step),)].clone()
+    part = input[(slice(None),) * dim_of(dim, input.ndim) + (slice(start, end, step),)]
+    return part.clone(memory_format=flambeau.contiguous_format)
 
 
 # -- creation -------------------------------------------------------------------------------------------------------

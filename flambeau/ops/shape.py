@@ -166,8 +166,11 @@ def _view_dtype(input: Tensor, dtype: Any) -> Tensor:
                 raise RuntimeError(f"self.size(-1) must be divisible by {ratio} to view {m.dtype} as {dtype}, but got {m.shape[-1]}")
             if m.dynamic:
                 raise OffsetNeeded
-            if m.offset % ratio or any(s % ratio for s in m.strides[:-1]):
-                raise RuntimeError(f"storage_offset and strides must be divisible by {ratio} to view {m.dtype} as {dtype}")
+            if m.offset % ratio:
+                raise RuntimeError(f"self.storage_offset() must be divisible by {ratio} to view {m.dtype} as {dtype}, but got {m.offset}")
+            for d, s in enumerate(m.strides[:-1]):
+                if s % ratio:
+                    raise RuntimeError(f"self.stride({d}) must be divisible by {ratio} to view {m.dtype} as {dtype}, but got {s}")
     return prim.bitcast(input, dtype=dtype)
 
 
@@ -282,11 +285,14 @@ def numpy_t(input: Tensor) -> Tensor:
 def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
     """Dimensions moved to new places; the others keep their order."""
     ndim = input._meta.ndim
-    src, dst = dims_of(source, ndim, "movedim"), dims_of(destination, ndim, "movedim")
-    if ndim == 0:  # its one dim may be named, but is not there
-        return prim.permute(input, dims=())
+    src, dst = [tuple([dim_of(int(d), ndim) for d in ((given,) if isinstance(given, int) else given)]) for given in (source, destination)]
     if len(src) != len(dst):
         raise RuntimeError(f"movedim: Invalid source or destination dims: source ({src}) should contain the same number of dims as destination ({dst})")
+    for what, found in (("source", src), ("destination", dst)):
+        if len(set(found)) != len(found):
+            raise RuntimeError(f"movedim: repeated dim in `{what}` ({found})")
+    if ndim == 0:  # its one dim may be named, but is not there
+        return prim.permute(input, dims=())
     order = [d for d in range(ndim) if d not in src]
     for d, s in sorted(zip(dst, src, strict=True)):
         order.insert(d, s)
@@ -657,6 +663,13 @@ def tensor_split(
         raise RuntimeError("tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims")
     size = m.shape[d]
     if hasattr(indices_or_sections, "_meta"):
+        given = indices_or_sections._meta
+        if given.dtype is not dtypes.int64:
+            raise RuntimeError(f"tensor_split expected tensor_indices_or_sections to have dtype of long, but got {dtypes.C_NAMES[given.dtype.name]}")
+        if given.ndim > 1:
+            raise RuntimeError(
+                f"tensor_split expected tensor_indices_or_sections to be a zero-dimensional or one-dimensional tensor, but got a tensor with {given.ndim} dims"
+            )
         indices_or_sections = indices_or_sections.tolist()
     if isinstance(indices_or_sections, int):
         n = indices_or_sections

@@ -25,21 +25,14 @@ from flambeau.symbols import Sym, SymFloat, symbolic
 from flambeau.trace.limits import look_at_numbers
 from flambeau.trace.recorder import _TENSOR, Fragment, local
 from flambeau.trace.while_set import while_switched
-from flambeau.trace.wrong_calls import explained, unexpected
+from flambeau.trace.wrong_calls import Missing, explained, unexpected
 from flambeau.tracebacks import shorten
 
 if TYPE_CHECKING:
     from flambeau.ops.registry import Operation
 
 
-class _Missing:
-    """The default of a required argument that may come under NumPy's name."""
-
-    def __repr__(self) -> str:
-        return "<required>"
-
-
-MISSING = _Missing()
+MISSING: Final = Missing()  # the default of a required argument that may come under NumPy's name
 _LEAST_INT, _MOST_INT = -(2**63), 2**63 - 1  # of an integer operand
 
 

@@ -287,6 +287,8 @@ def _map(length: int) -> mmap.mmap:
 
 
 def _out_of_memory(nbytes: int) -> RuntimeError:
+    if nbytes >= 1 << 63:
+        return RuntimeError(f"Storage size calculation overflowed: {nbytes} bytes are more than 63 bits can count; use a smaller tensor")
     return RuntimeError(
         f"[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate {nbytes} bytes. Error "
         f"code 12 (Cannot allocate memory): the process may use {resources.physical_memory()} bytes in all; use a smaller "

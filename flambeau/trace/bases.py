@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 Layout = tuple[tuple[int, ...], tuple[int, ...]]  # shape and strides
 # Of a memory, by the family (Tensor._detached) of those that share a history, and by dtype: its base, or the layout of what stands for one that is gone.
 _found: WeakKeyDictionary[Storage, dict[tuple[int, dtype], ref[Tensor] | Layout]] = WeakKeyDictionary()
+# What stands for a base, while somebody has it: views of one memory have one base.
+_standing: WeakKeyDictionary[Storage, dict[tuple[int, dtype], ref[Tensor]]] = WeakKeyDictionary()
 
 
 def base_of(t: Tensor) -> Tensor | None:
@@ -42,7 +44,13 @@ def base_of(t: Tensor) -> Tensor | None:
     key = t._detached, t._meta.dtype
     known = of_memory.get(key)
     if isinstance(known, tuple):
-        return t.detach()._read_as(0).as_strided(*known, 0).detach()
+        of_standing = _standing.setdefault(storage, {})
+        stands = of_standing.get(key)
+        found: Tensor | None = None if stands is None else stands()
+        if found is None or found._storage is not storage:
+            found = t.detach()._read_as(0).as_strided(*known, 0).detach()
+            of_standing[key] = ref(found)
+        return found
     base = None if known is None else known()
     if base is None or not is_base(base):
         base = next(filter(is_base, _near(t)), None)

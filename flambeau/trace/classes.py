@@ -461,7 +461,7 @@ def _agrees(variant: Variant, state: State, sizes: tuple[int, ...]) -> bool:
     layouts, moved, numbers, _ = variant.evaluate(sizes)
     found = [layouts[at] for at in variant.of_outs]
     wanted = [(tuple(m.shape), m.strides, m.offset) for m in metas]
-    return found == wanted and moved == dynamic and numbers == [b.size for b in state.bounds]  # type: ignore[no-any-return]
+    return found == wanted and moved == dynamic and numbers == [n for b in state.bounds for n in (b.low, b.size)]  # type: ignore[no-any-return]
 
 
 def concrete(model: State, sizes: tuple[int, ...]) -> tuple[tuple[Node, ...], list[Value]]:

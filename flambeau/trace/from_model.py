@@ -75,7 +75,7 @@ class Variant:
         self.of_outs = tuple([places[id(m)] for m in of_results])
         layouts = [(tuple(m.shape), m.strides, m.offset) for m in self.metas]
         moved = [o.dynamic for o in model.outs]
-        numbers = [b.size for b in model.bounds]
+        numbers = [n for b in model.bounds for n in (b.low, b.size)]
         pending = model.pending_bytes - model.parent.pending_bytes
         every = [*[(*shape, *strides, offset) for shape, strides, offset in layouts], *[tuple([x for _, x in pairs]) for pairs in moved]]
         if any(map(symbolic, every)) or symbolic((*numbers, pending)):
@@ -164,7 +164,8 @@ def exact_state(variant: Variant, parent: State, key: Any, sizes: tuple[int, ...
         )  # fmt: skip
         state.meta = None if model.meta is None else made[of_outs[-1]]
         bounds = model.bounds
-        state.bounds = bounds and tuple([Bound(b.position, b.low, n, b.dim, b.skip, b.what) for b, n in zip(bounds, numbers, strict=True)])
+        within = zip(numbers[::2], numbers[1::2], strict=True)
+        state.bounds = bounds and tuple([Bound(b.position, low, n, b.dim, b.skip, b.what) for b, (low, n) in zip(bounds, within, strict=True)])
     parent.children[key] = state
     MADE.append(state)
     return state

@@ -26,7 +26,7 @@ from flambeau.trace.liveness import HELD
 from flambeau.trace.loops import FAR, ends_round
 from flambeau.trace.meta import is_dense, meta, same_layout
 from flambeau.trace.overlap import assigned_strides, is_assigned_to_itself, refuse_overlap, refuse_overlaps
-from flambeau.trace.place import here
+from flambeau.trace.place import here, stacklevel
 from flambeau.trace.recorder import ALIAS, IN, Boundary, Fragment, Trace, is_view, local, run_in, storage_of
 from flambeau.trace.state import ASSIGN, State
 from flambeau.trace.storage import FAMILIES, ORDER, Storage
@@ -779,7 +779,7 @@ def write_over(target: Tensor, source: Tensor, name: str) -> None:
                 f"{name}(): An output with one or more elements was resized since it had shape {list(target._meta.shape)}, which does not match "
                 f"the required output shape {list(source._meta.shape)}. This behavior is deprecated, and in a future PyTorch release outputs will "
                 "not be resized unless they have zero elements. You can explicitly reuse an out tensor t by resizing it, inplace, to zero elements "
-                "with t.resize_(0).", stacklevel=3,
+                "with t.resize_(0).", stacklevel=stacklevel(),
             )  # fmt: skip
         from flambeau.ops.more import become_view, resize_
 

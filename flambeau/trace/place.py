@@ -63,6 +63,14 @@ def line_here() -> tuple[str, int]:
     return "<no Python frame>", 0
 
 
+def stacklevel() -> int:
+    """The `stacklevel` by which a warning that the function who asks gives is one of the program's line."""
+    level, frame = 1, sys._getframe(1)
+    while is_ours(frame.f_code.co_filename) and frame.f_back is not None:
+        level, frame = level + 1, frame.f_back
+    return level
+
+
 def here() -> Place:
     """The place of the call that is under way in this thread."""
     file, line = line_here()

@@ -16,6 +16,14 @@ from typing import Any, Final
 
 from flambeau.runtime.python_code import GENERATED
 
+
+class Missing:
+    """The class of what stands for a required argument that may come under another name."""
+
+    def __repr__(self) -> str:
+        return "<required>"
+
+
 _RAISE: Final = opmap["RAISE_VARARGS"]
 _OURS: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _LIBRARIES: Final = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib")} | {"<__array_function__", "<frozen"})
@@ -108,7 +116,7 @@ def without_users(error: BaseException) -> bool:
 def explained(error: BaseException, name: str, names: Sequence[str], values: Sequence[Any]) -> Exception:
     """An error that Python raised, as one that says which function was given what."""
     title = name.rsplit(".", 1)[-1]
-    told = [(n, v) for n, v in zip(names, values, strict=False) if n != "self" and (not n or not n.strip("*").startswith("_"))]
+    told = [(n, v) for n, v in zip(names, values, strict=False) if n != "self" and not n.strip("*").startswith("_") and not isinstance(v, Missing)]
     got = ", ".join([f"{n}={_shown(v)}" if n else _shown(v) for n, v in told])
     kind: type[Exception] = IndexError if isinstance(error, IndexError) else RuntimeError if isinstance(error, _OF_VALUES) else TypeError
     if isinstance(error, ValueError) and str(error).startswith(_OF_TEXT):

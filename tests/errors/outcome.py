@@ -59,7 +59,7 @@ _INTERNAL: Final = re.compile(
     r"object has no attribute|has no attribute|index out of range$|values to unpack|is not iterable|not subscriptable|unhashable|"
     r"not supported between|unsupported operand type|bad operand type|cannot be interpreted as an integer|must be real number|"
     r"is not callable|has no len\(\)|zip\(\) argument|can't multiply sequence|object is not reversible|cannot unpack|"
-    r"does not support (item|slice)|invalid literal|could not convert|must be an iterable|'_Missing'|<lambda>|_wrap|"
+    r"does not support (item|slice)|invalid literal|could not convert|must be an iterable|'Missing'|<lambda>|_wrap|"
     r"can only concatenate|not all arguments converted|can't convert complex|must be a number, not|cannot convert float|"
     r"int too large to convert|division by zero|Python int too large|argument must be a string"
 )

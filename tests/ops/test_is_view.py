@@ -81,3 +81,14 @@ def test_a_base_that_is_gone_has_the_dims_of_its_memory(how: Callable[[Any], Any
         return tuple(base.shape), base.tolist()
 
     assert layout(ft) == layout(torch)
+
+
+def test_views_of_one_memory_have_one_base_when_nobody_has_it() -> None:
+    for m in (ft, torch):
+        t = m.ones(1, 2, 3, 4).transpose(2, 3)
+        assert t._base is t._base
+        assert t.view(2, 4, 3)._base is t._base
+        v = t.flatten(0, 1)
+        v[0, 0, 0] = 0
+        assert v._base is t._base is not t
+        assert t[0, 0, 0, 0] == 0
