@@ -12,6 +12,7 @@ from flambeau.autograd.anomaly_mode import set_anomaly_enabled as set_anomaly_en
 from flambeau.cpu import Event as _CpuEvent
 from flambeau.cpu import Stream as _CpuStream
 from flambeau.devices import Device
+from flambeau.trace.once import ALWAYS
 
 
 class SymInt:
@@ -24,9 +25,6 @@ class SymFloat:
 
 class SymBool:
     """A truth value that is not known before a program runs. Nothing is one."""
-
-
-_warns_always = [False]
 
 
 class AcceleratorError(RuntimeError):
@@ -96,13 +94,13 @@ def get_device(input: Any) -> int:
 
 
 def set_warn_always(b: bool, /) -> None:
-    """Accepted and remembered."""
-    _warns_always[0] = b
+    """Whether warnings that are given once in a process are given at each call."""
+    ALWAYS[0] = b
 
 
 def is_warn_always_enabled() -> bool:
     """What set_warn_always said."""
-    return _warns_always[0]
+    return ALWAYS[0]
 
 
 def is_inference(input: Any) -> bool:

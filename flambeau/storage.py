@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-import warnings
 import weakref
 from collections.abc import Iterator
 from typing import Any, ClassVar
@@ -22,6 +21,7 @@ from flambeau.runtime.memory import view_as_numpy
 from flambeau.tensor import Tensor, from_storage
 from flambeau.trace.blank import blank, no_data
 from flambeau.trace.meta import meta
+from flambeau.trace.once import warn_once
 from flambeau.trace.storage import Storage
 
 _PREFIX = {
@@ -591,20 +591,13 @@ def untyped_storage(t: Tensor) -> UntypedStorage:
     return UntypedStorage(wrap=settled(t), device=devices.META) if t.is_meta else UntypedStorage(wrap=observe(t))
 
 
-_warned = False
-
-
 def typed_storage(t: Tensor) -> TypedStorage:
     """`Tensor.storage()`: deprecated, as in PyTorch."""
-    global _warned
-    if not _warned:
-        _warned = True
-        warnings.warn(
-            "TypedStorage is deprecated. It will be removed in the future and UntypedStorage will be the only storage class. "
-            "This should only matter to you if you are using storages directly.  To access UntypedStorage directly, use "
-            "tensor.untyped_storage() instead of tensor.storage()",
-            stacklevel=3,
-        )
+    warn_once(
+        "TypedStorage is deprecated. It will be removed in the future and UntypedStorage will be the only storage class. "
+        "This should only matter to you if you are using storages directly.  To access UntypedStorage directly, use "
+        "tensor.untyped_storage() instead of tensor.storage()"
+    )
     return TypedStorage(wrap_storage=untyped_storage(t), dtype=t.dtype)
 
 

@@ -519,7 +519,7 @@ class Tensor(Methods):
     def __int__(self) -> int:
         try:
             try:
-                return int(self.item())
+                return int(_real(self.item(), "int64_t"))
             except RuntimeError:
                 _one_number(self)
                 raise
@@ -530,7 +530,7 @@ class Tensor(Methods):
     def __float__(self) -> float:
         try:
             try:
-                return float(self.item())
+                return float(_real(self.item(), "double"))
             except RuntimeError:
                 _one_number(self)
                 raise
@@ -817,6 +817,15 @@ def require(name: str, dim: Any, tensor: Tensor) -> None:
     wrong = problem(name, ("self", "dim"), (tensor, dim), (None, None))
     if wrong is not None:
         raise wrong
+
+
+def _real(number: Any, name: str) -> Any:
+    """A number that is to be a real one: RuntimeError of a complex one whose imaginary part is not 0."""
+    if not isinstance(number, complex):
+        return number
+    if number.imag:
+        raise RuntimeError(f"value cannot be converted to type {name} without overflow: {number} has an imaginary part")
+    return number.real
 
 
 def _one_number(t: Tensor) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from flambeau import dtypes
@@ -14,7 +12,8 @@ from flambeau.ops.promotion import convert, fitted, fitting, is_changing, need_t
 from flambeau.ops.registry import Exponent, Number, operation
 from flambeau.ops.result_strides import over_operands, over_tensors
 from flambeau.ops.tied import tied
-from flambeau.trace.place import stacklevel
+from flambeau.ops.wrapper import is_foreign
+from flambeau.trace.once import warn_once
 from flambeau.trace.strides import like_strides
 
 if TYPE_CHECKING:
@@ -249,7 +248,8 @@ nextafter = _two("nextafter", "The next representable number after input in the 
 @over_operands
 def copysign(input: Tensor, other: Tensor | Number) -> Tensor:
     """The magnitude of input with the sign of other."""
-    return prim.copysign(*promote_float(input, other))
+    result = prim.copysign(*promote_float(input, other))
+    return tied(result, other) if hasattr(other, "_meta") and other.dtype.is_floating_point else result  # the sign is a step of `other`
 
 
 def _bits(name: str, text: str) -> Any:
@@ -369,21 +369,13 @@ def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 
 def where(condition: Tensor, input: Tensor | Number, other: Tensor | Number) -> Tensor:
     """input where condition holds, else other."""
     if condition.dtype is dtypes.uint8:
-        _warn_of_bytes()
+        warn_once(
+            "where received a uint8 condition tensor. This behavior is deprecated and will be removed in a future version of PyTorch. "
+            "Use a boolean condition instead."
+        )
         condition = convert(condition, dtypes.bool_)
     d = result_type(input, other)
     return prim.where(condition, fitted(input, d, "where", True), fitted(other, d, "where", True))
-
-
-@cache
-def _warn_of_bytes() -> None:
-    """Once, as PyTorch does."""
-    warnings.warn(
-        "where received a uint8 condition tensor. This behavior is deprecated and will be removed in a future version of PyTorch. "
-        "Use a boolean condition instead.",
-        UserWarning,
-        stacklevel=stacklevel(),
-    )
 
 
 def where_or_nonzero(condition: Any, input: Any = None, other: Any = None, *, out: Any = None) -> Any:
@@ -408,17 +400,11 @@ def _where_method(self: Any, condition: Any, other: Any) -> Any:
     return where(condition, self, other)
 
 
-def _foreign(other: Any) -> bool:
-    """Whether an operand is neither a number nor like a tensor: it gets its own chance (NotImplemented)."""
-    known = isinstance(other, (int, float, complex)) or hasattr(other, "_meta") or hasattr(other, "item")
-    return not known and not hasattr(other, "__torch_function__")
-
-
 def _reflected(function: Any, name: str) -> Any:
     """A binary operator whose second operand is self."""
 
     def operator(self: Any, other: Any) -> Any:
-        return NotImplemented if _foreign(other) else function(other, self)
+        return NotImplemented if is_foreign(other) else function(other, self)
 
     operator.__name__ = operator.__qualname__ = name
     return operator
@@ -429,7 +415,7 @@ def _operator(function: Any, name: str) -> Any:
     from flambeau.ops.from_memory import from_numpy, is_array
 
     def operator(self: Any, other: Any) -> Any:
-        if _foreign(other):
+        if is_foreign(other):
             return NotImplemented
         return function(self, from_numpy(other) if is_array(other) and other.ndim else other)
 

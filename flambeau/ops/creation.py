@@ -467,6 +467,11 @@ def triu_indices(
 def legacy_constructor(d: dtype, *args: Any, **kwargs: Any) -> Tensor:
     """`Tensor(...)`, `FloatTensor(...)`: sizes give uninitialised memory, a sequence or array its values."""
     where = kwargs.pop("device", None)
+    if where is not None and len(args) == 1 and hasattr(args[0], "_meta"):
+        raise RuntimeError(
+            "Legacy tensor constructor of the form torch.Tensor(tensor, device=device) is not supported.  "
+            "Use torch.tensor(...) or torch.as_tensor(...) instead."
+        )
     if devices.is_meta(where):
         return legacy_constructor(d, *args, **kwargs).to(where)  # type: ignore[attr-defined, no-any-return]
     if not args:

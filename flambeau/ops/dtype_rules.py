@@ -77,7 +77,7 @@ _NOT_IMPLEMENTED: Final = {
 _REFUSED: Final = {
     "iub": "renorm", "iubc": "cdist embedding_bag", "b": "relu topk hardtanh relu6 special_multigammaln mvlgamma argmax argmin corrcoef cov",
     "c": "deg2rad rad2deg isposinf isneginf pdist heaviside multinomial", "bc": "isin", "iu": "soft_margin_loss", "iuc": "kl_div",
-    "bhB": "linalg.vander", "hB": "linalg_slogdet", "u": "gradient", "iubBc": "polar", "B": "complex view_as_complex",
+    "bhB": "linalg.vander", "hB": "linalg_slogdet", "u": "gradient",
 }  # fmt: skip
 # Where there is nothing to compute, PyTorch does not look for their kernels: any dtype passes.
 _UNLESS_EMPTY: Final = frozenset(

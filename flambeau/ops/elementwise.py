@@ -395,7 +395,11 @@ def logaddexp(input: Tensor, other: Tensor) -> Tensor:
     if x.dtype.is_complex:  # the larger real part in front
         swap = prim.lt(x.real, y.real)  # type: ignore[attr-defined]
         first, second = prim.where(swap, y, x), prim.where(swap, x, y)
-        return prim.add(first, prim.log1p(prim.exp(prim.sub(second, first))))
+        found = prim.add(first, prim.log1p(prim.exp(prim.sub(second, first))))
+        real = first.real  # type: ignore[attr-defined]
+        endless = prim.bitwise_and(prim.eq(real, second.real), prim.eq(prim.abs(real), math.inf))  # type: ignore[attr-defined]
+        at_end = prim.where(prim.lt(real, 0), second, prim.log(prim.add(prim.exp(first), prim.exp(second))))
+        return prim.where(endless, at_end, found)
     larger, gap = _ordered(x, y)
     return prim.add(larger, prim.log1p(prim.exp(gap)))
 
@@ -423,17 +427,26 @@ def heaviside(input: Tensor, values: Tensor) -> Tensor:
 # -- complex numbers ----------------------------------------------------------------------------------------------
 
 
+def _check_parts(first: Tensor, second: Tensor) -> None:
+    """Both are halves, floats or doubles."""
+    a, b = [dtypes.C_NAMES[t.dtype.name] for t in (first, second)]
+    if any(t.dtype not in (dtypes.float16, dtypes.float32, dtypes.float64) for t in (first, second)):
+        raise RuntimeError(f"Expected both inputs to be Half, Float or Double tensors but got {a} and {b}")
+    if a != b:
+        raise RuntimeError(f"Expected object of scalar type {a} but got scalar type {b} for second argument")
+
+
 @operation(out=True)
 def complex(real: Tensor, imag: Tensor) -> Tensor:
     """real + i * imag, of two floating tensors of one dtype."""
-    if real.dtype is not imag.dtype or not real.dtype.is_floating_point:
-        raise RuntimeError(f"complex: expected two floating tensors of one dtype, got {real.dtype} and {imag.dtype}")
+    _check_parts(real, imag)
     return prim.make_complex(real, imag)
 
 
 @operation(out=True)
 def polar(abs: Tensor, angle: Tensor) -> Tensor:
     """abs * exp(i * angle)."""
+    _check_parts(abs, angle)
     return prim.make_complex(prim.mul(abs, prim.cos(angle)), prim.mul(abs, prim.sin(angle)))
 
 

@@ -71,8 +71,8 @@ def _as_lists(x: Any) -> Any:
         if x.numel() != 1:
             raise ValueError(f"only one element tensors can be converted to Python scalars: a list has a tensor of shape {tuple(x.shape)}; use torch.stack")
         return x.detach().reshape(())
-    if isinstance(x, str):
-        raise ValueError("torch.tensor: data must be numbers, arrays or sequences of them, got a list with a str")
+    if isinstance(x, (str, bytes)):
+        raise TypeError(f"new(): invalid data type {type(x).__name__!r}: data must be numbers, arrays or sequences of them")
     if isinstance(x, (bool, int, float, complex, Mapping)) or hasattr(x, "dtype"):
         return x
     if _has_buffer(x):
@@ -110,7 +110,7 @@ def _check_number(x: Any, d: dtype) -> None:
     """TypeError for what is no number, ValueError for an integer of more than 64 bits."""
     fits = True
     if isinstance(x, int):
-        if d.category < 2 and not -(1 << 63) <= x < 1 << (64 if d is dtypes.uint64 else 63):
+        if 0 < d.category < 2 and not -(1 << 63) <= x < 1 << (64 if d is dtypes.uint64 else 63):
             raise ValueError(f"Overflow when unpacking long long: {x} does not fit 64 bits")
     elif isinstance(x, complex):
         fits = d.category == 3
@@ -242,6 +242,11 @@ def from_any(data: Any, d: dtype | None, share: bool) -> Tensor:
     if numbers or isinstance(data, (list, tuple)) or (not isinstance(data, Mapping) and hasattr(data, "__getitem__") and hasattr(data, "__len__")):
         if d is None and isinstance(data, (list, tuple)) and any(isinstance(x, bytes) for x in data):
             raise TypeError("new(): invalid data type 'bytes'; for its bytes use torch.frombuffer(data, dtype=torch.uint8)")
+        first = data
+        while isinstance(first, (list, tuple)) and first:
+            first = first[0]
+        if first is not data and isinstance(first, str):
+            raise ValueError("too many dimensions 'str': data must be numbers, arrays or sequences of them")
         items = _as_lists(data)
         if is_array(items):
             return from_any(items, d, share=False)
@@ -304,7 +309,7 @@ def asarray(obj: Any, *, dtype: dtype | None = None, device: Any = None, copy: b
             raise ValueError("can't alias arbitrary sequence into a tensor.")
         return tensor(obj, dtype=dtype, requires_grad=bool(requires_grad))
     if copy is False and dtype is not None and dtype is not shared.dtype:
-        raise ValueError(f"can't alias tensor with dtype {shared.dtype} into dtype {dtype}.")
+        raise ValueError(f"can't alias tensor with dtype '{dtypes.C_NAMES[shared.dtype.name]}' into dtype '{dtypes.C_NAMES[dtype.name]}'.")
     result = shared if dtype is None else shared.to(dtype)
     if copy and result is shared:
         result = shared.clone()

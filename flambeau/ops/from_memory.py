@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import sys
-import warnings
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from flambeau.dtypes import dtype
 from flambeau.runtime.buffers import foreign
 from flambeau.trace.existing import from_storage
 from flambeau.trace.meta import meta
+from flambeau.trace.once import warn_once
 from flambeau.trace.storage import Storage
 
 if TYPE_CHECKING:
@@ -76,9 +76,6 @@ def from_numpy(array: Any) -> Tensor:
     return over_array(array)
 
 
-_warned = False  # of a buffer that cannot be written
-
-
 def bytes_of(buffer: Any) -> memoryview:
     """The bytes of an object with the buffer protocol; ValueError if it has none, RuntimeError if they do not lie one after another."""
     try:
@@ -88,14 +85,11 @@ def bytes_of(buffer: Any) -> memoryview:
     if not view.c_contiguous:
         raise RuntimeError("could not retrieve buffer from object: its elements do not lie one after another; give a copy of it, as bytes(object)")
     if view.readonly:
-        global _warned
-        if not _warned:
-            warnings.warn(
-                "The given buffer is not writable, and PyTorch does not support non-writable tensors. This means you can write to the underlying "
-                "(supposedly non-writable) buffer using the tensor. You may want to copy the buffer to protect its data or make it writable "
-                "before converting it to a tensor. This type of warning will be suppressed for the rest of this program.", stacklevel=3,
-            )  # fmt: skip
-            _warned = True
+        warn_once(
+            "The given buffer is not writable, and PyTorch does not support non-writable tensors. This means you can write to the underlying "
+            "(supposedly non-writable) buffer using the tensor. You may want to copy the buffer to protect its data or make it writable "
+            "before converting it to a tensor. This type of warning will be suppressed for the rest of this program."
+        )
     return view
 
 

@@ -306,6 +306,14 @@ def new_empty_strided(self: Tensor, size: Sequence[int], stride: Sequence[int], 
     return empty_strided(size, stride, dtype=dtype or self.dtype, **{"device": self.device, **options})
 
 
+def window_dtype(name: str, d: Any) -> Any:
+    """The dtype of a window's values: the default one, or the one given, which is floating."""
+    kind = d or dtypes.get_default_dtype()
+    if not (kind.is_floating_point or kind.is_complex):
+        raise RuntimeError(f"{name} expects floating point dtypes, got: {kind}")
+    return kind
+
+
 def _cosine_window(name: str, first: float, second: float, third: float) -> Any:
     """first - second * cos(2 pi n / N) + third * cos(4 pi n / N): the generalised cosine windows."""
 
@@ -316,7 +324,7 @@ def _cosine_window(name: str, first: float, second: float, third: float) -> Any:
         from flambeau.ops.creation import arange
 
         a, b = float(alpha), float(beta)
-        kind = dtype or dtypes.get_default_dtype()
+        kind = window_dtype(name, dtype)
         if window_length < 0:
             raise RuntimeError(f"{name} requires non-negative window_length, got window_length={window_length}")
         span = window_length if periodic else window_length - 1
@@ -348,7 +356,7 @@ def bartlett_window(
     """The triangular window; `periodic` for spectral analysis, else symmetric."""
     from flambeau.ops.creation import arange, ones
 
-    kind = dtype or dtypes.get_default_dtype()
+    kind = window_dtype("bartlett_window", dtype)
     if window_length < 0:
         raise RuntimeError(f"bartlett_window requires non-negative window_length, got window_length={window_length}")
     if window_length == 1:

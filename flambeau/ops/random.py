@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -22,6 +23,7 @@ from flambeau.runtime.buffers import allocate
 from flambeau.runtime.random import MersenneState, full_range
 from flambeau.trace.existing import blank_tensor, from_buffer
 from flambeau.trace.mutation import into
+from flambeau.trace.place import stacklevel
 from flambeau.trace.recorder import Fragment, Trace, local
 from flambeau.trace.strides import format_strides
 
@@ -366,6 +368,11 @@ def uniform_(self: Tensor, a: float = 0.0, b: float = 1.0, *, generator: Any = N
             raise RuntimeError(f"uniform_: {what} is out of bounds for {d.name}, got {bound}")
     if a > b:
         raise RuntimeError(f"uniform_ expects to return a [from, to) range, but found from={a} > to={b}")
+    if b - a > finfo(d).max:
+        raise RuntimeError(
+            f"uniform_ expects to-from <= std::numeric_limits<{C_NAMES[d.name]}>::max(), but found to={b} and from={a} "
+            "which result in to-from to exceed the limit"
+        )
     return _fill_in_place(self, lambda p, n: _state(generator).uniform(p, n, d, a, b), "uniform_")
 
 
@@ -469,6 +476,18 @@ def _check_bounds(d: dtype, low: int, high: int) -> None:
         for name, number in (("from", low), ("to - 1", high - 1)):
             if not least <= number < count:
                 raise RuntimeError(f"random_: {name} is out of bounds for {d.name}: {number} is not in [{least}, {count - 1}]")
+        return
+    digits, most = round(-math.log2(finfo(d).eps)) + 1, finfo(d).max
+    for name, number in (("from", low), ("to - 1", high - 1)):
+        if not -most <= number <= most:
+            raise RuntimeError(f"random_: {name} is out of bounds for {d.name}: {number} is not in [{-most}, {most}]")
+        if abs(number) > 1 << digits:
+            warnings.warn(
+                f"{name} is out of bounds [-(2^{digits}), 2^{digits}]. Due to precision limitations {d.name} can support discrete uniform distribution only "
+                "within this range.",
+                UserWarning,
+                stacklevel=stacklevel(),
+            )
 
 
 @draws

@@ -151,11 +151,16 @@ def kaiser_window(
     pin_memory: bool = False, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """I0(beta sqrt(1 - x^2)) / I0(beta) for x from -1 to 1; `periodic`: without the last point."""
+    from flambeau.ops.more import window_dtype
     from flambeau.signal.windows import kaiser
 
+    kind = window_dtype("kaiser_window", dtype)
+    if window_length < 0:
+        raise RuntimeError(f"kaiser_window requires non-negative window_length, got window_length={window_length}")
+    wide = kind if kind.itemsize > 2 else torch.float32
     with torch.device("cpu"):  # it looks at numbers on its way
-        window = kaiser(window_length, beta=beta, sym=not periodic, dtype=dtype, layout=layout)
-    return window.to(device=device).requires_grad_(requires_grad)  # type: ignore[no-any-return]
+        window = kaiser(window_length, beta=beta, sym=not periodic, dtype=wide, layout=layout)
+    return window.to(device=device, dtype=kind).requires_grad_(requires_grad)  # type: ignore[no-any-return]
 
 
 range = range_

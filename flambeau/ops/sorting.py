@@ -32,6 +32,7 @@ from flambeau.ops.wrapper import MISSING, numpy_names
 from flambeau.queries import iinfo
 from flambeau.trace.blank import no_data
 from flambeau.trace.mutation import into
+from flambeau.trace.once import warn_once
 from flambeau.trace.strides import like_strides
 
 if TYPE_CHECKING:
@@ -403,7 +404,15 @@ def meshgrid(*tensors: Tensor | Any, indexing: str | None = None) -> tuple[Tenso
     parts = list(tensors[0]) if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) else list(tensors)
     if indexing not in (None, "ij", "xy"):
         raise RuntimeError(f'torch.meshgrid: indexing must be one of "xy" or "ij", but received: {indexing}')
+    elif indexing is None:
+        warn_once("torch.meshgrid: in an upcoming release, it will be required to pass the indexing argument.")
+    if not parts:
+        raise RuntimeError("meshgrid expects a non-empty TensorList")
     for x in parts:
+        if x.dtype is not parts[0].dtype:
+            raise RuntimeError(f"meshgrid expects all tensors to have the same dtype, got {[y.dtype for y in parts]}")
+        if x.device != parts[0].device:
+            raise RuntimeError(f"meshgrid expects all tensors to have the same device, got {[str(y.device) for y in parts]}")
         if x.ndim > 1:
             raise RuntimeError(f"torch.meshgrid: Expected 0D or 1D tensor in the tensor list but got a tensor of shape {tuple(x.shape)}")
     swap = indexing == "xy" and len(parts) >= 2

@@ -390,6 +390,9 @@ def make_inplace(op: Operation) -> Callable[..., Any]:
             source.append(f"            if {shared}: refuse({first}, {n}, NAME)")
         source.append(f"            return assign({first}, t_, NAME, True)")
         scope["refuse"] = refuse_overlap
+    if len(op.names) > 1 and op.kinds[1] in ("operand", "exponent"):  # `a += b`: the other operand's own method gets its chance
+        source.append(f"    if {op.names[1]}.__class__ is not T_ and foreign({op.names[1]}) and from_operator(): return NotImplemented")
+        scope |= {"foreign": is_foreign, "from_operator": _from_operator}
     source.append(f"    return replace(function, {first}, ({given}{',' if given else ''}), {{{', '.join(f'{n!r}: {n}' for n in named)}}}, NAME)")
     if op.name in _TAKES_EXPANDED:
         from flambeau.ops.expanded_writes import fill, is_expanded
@@ -496,6 +499,12 @@ def recover(op: Operation, error: Exception, args: tuple[Any, ...]) -> Any:
     if not changed:
         raise explained(error, op.name, op.names, args) if unexpected(error) else error
     return op.call(converted)
+
+
+def is_foreign(other: Any) -> bool:
+    """Whether an operand is neither a number nor like a tensor: it gets its own chance (NotImplemented)."""
+    known = isinstance(other, (int, float, complex, numbers.Number)) or hasattr(other, "_meta") or hasattr(other, "item")
+    return not known and not hasattr(other, "__torch_function__") and not hasattr(other, "__index__")
 
 
 def _from_operator() -> bool:
