@@ -10,6 +10,7 @@ from flambeau import dtypes
 from flambeau.compiler.graph import contiguous_strides
 from flambeau.devices import META
 from flambeau.ops import primitives as prim
+from flambeau.ops.concatenated import are_channels_last, concatenated
 from flambeau.ops.primitive import laid_out
 from flambeau.ops.promotion import convert, result_type
 from flambeau.ops.registry import Number, Whole, operation
@@ -506,7 +507,7 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
                     f"{x._meta.shape[axis]} for tensor number {i} in the list."
                 )
     kind = result_type(*tensors)
-    whole = prim.concatenate(*[convert(x, kind) for x in parts], dim=d)
+    whole = concatenated([convert(x, kind) for x in parts], d, are_channels_last(tensors))
     return whole if len(parts) == len(tensors) else tied(whole, *[x for x in tensors if tuple(x._meta.shape) == (0,)])  # type: ignore[no-any-return]
 
 
@@ -522,6 +523,8 @@ def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     d = dim_of(dim, len(shape) + 1)
     wide = (*shape[:d], 1, *shape[d:])
     kind = result_type(*tensors)
+    if d < len(shape) and are_channels_last(tensors):
+        return as_shape(concatenated([convert(x, kind) for x in tensors], d, True), (*shape[:d], len(tensors), *shape[d:]))
     return prim.concatenate(*[as_shape(convert(x, kind), wide) for x in tensors], dim=d)
 
 

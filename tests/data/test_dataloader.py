@@ -285,3 +285,15 @@ def test_iterators_take_what_is_like_a_loader(workers):
         iterator = kind(LoaderLike(module, data, workers))
         found.append([plain(batch) for batch in iterator])
     assert found[0] == found[1] and len(found[0]) == 5
+
+
+def test_workers_are_processes_to_those_who_look() -> None:
+    for module, data in BOTH:
+        loader = data.DataLoader(Samples(module), batch_size=2, num_workers=2, persistent_workers=True)
+        next(iter(loader))
+        workers = loader._iterator._workers
+        assert len({w.pid for w in workers} | {os.getpid()}) == 3 and all(w.is_alive() for w in workers)
+        loader._iterator._shutdown_workers()
+        for w in workers:
+            w.join(5)
+            assert not w.is_alive()

@@ -43,6 +43,12 @@ class _Worker:
         self.waiting = 0  # tasks without an answer
         self.returned: list[str] = []  # segments that it may fill again
 
+    def __getattr__(self, name: str) -> Any:
+        """What processes have, as PyTorch's list of workers is one of processes: `pid`, `is_alive`, `join`, `terminate` and others."""
+        if name == "process":
+            raise AttributeError(name)
+        return getattr(self.process, name)
+
     def receive(self) -> Any:
         """The next answer."""
         return self.results.recv()
