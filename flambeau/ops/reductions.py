@@ -119,6 +119,8 @@ def mean(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = 
 def nanmean(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """The mean of the elements that are not NaN."""
     _no_complex("nanmean", input)
+    if input.dtype.category < 2:
+        raise RuntimeError(f"nanmean(): expected input to have floating point or complex dtype but got {dtypes.C_NAMES[input.dtype.name]}")
     x = _floating(input, dtype, "nanmean")
     dims = reduce_dims(dim, x._meta.ndim, "nanmean")
     bad = prim.isnan(x)

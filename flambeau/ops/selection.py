@@ -169,6 +169,8 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0, *, out
     """Counts in `bins` equal bins between min and max (of the data, if both are equal)."""
     from flambeau.runtime import select
 
+    if min > max:
+        raise RuntimeError(f"torch.histc: max must be larger than min, got {min} and {max}")
     if not input.dtype.is_floating_point:
         raise NotImplementedError(f'"histogram_cpu" not implemented for {input.dtype.name}: convert it to floating point first')
     bins = operator.index(bins)
@@ -180,8 +182,6 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0, *, out
         min, max = min - 1, max + 1
     if not (math.isfinite(min) and math.isfinite(max)):
         raise RuntimeError(f"torch.histogramdd: dimension 0's range [{min}, {max}] is not finite")
-    if min > max:
-        raise RuntimeError("max must be larger than min")
     kind = input.dtype if input.dtype.itemsize >= 4 else dtypes.float32
     x, address = _dense(input.to(kind))
     counts = _tensor(select.histogram(address, kind, x.numel(), bins, float(min), float(max)), (bins,), kind)

@@ -283,6 +283,10 @@ def _quantiles(input: Tensor, q: Any, dim: int | None, keepdim: bool, interpolat
         raise RuntimeError(f"{name}() q must be a scalar or 1D tensor, got shape {tuple(q.shape)}")
     if input.dtype not in (dtypes.float32, dtypes.float64):
         raise RuntimeError(f"{name}() input tensor must be either float or double dtype")
+    if q.dtype is not input.dtype:
+        raise RuntimeError(f"{name}() q tensor must be same dtype as the input tensor, got {q.dtype} and {input.dtype}")
+    if q.device != input.device:
+        raise RuntimeError(f"{name}() q tensor must be on the same device as the input tensor, got {q.device} and {input.device}")
     if input.numel() == 0:
         raise RuntimeError(f"{name}() input tensor must be non-empty")
     if at_hand(q) and not within(q, 0.0, 1.0):

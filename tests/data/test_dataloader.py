@@ -293,7 +293,7 @@ def test_workers_are_processes_to_those_who_look() -> None:
         next(iter(loader))
         workers = loader._iterator._workers
         assert len({w.pid for w in workers} | {os.getpid()}) == 3 and all(w.is_alive() for w in workers)
-        loader._iterator._shutdown_workers()
         for w in workers:
+            w.terminate()
             w.join(5)
             assert not w.is_alive()

@@ -15,6 +15,8 @@ from flambeau.ops.signatures import whole
 @functional_with_out
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x @ weight.T + bias: input (..., in_features), weight (out_features, in_features) or (in_features,), bias (out_features)."""
+    if not (input.ndim and weight.ndim):
+        raise RuntimeError(f"both arguments to linear need to be at least 1D, but they are {input.ndim}D and {weight.ndim}D")
     if weight.ndim not in (1, 2):
         raise RuntimeError(f"linear: weight must have 1 or 2 dimensions, but has shape {tuple(weight.shape)}")
     if input.ndim == 0 or input.shape[-1] != weight.shape[-1]:

@@ -16,6 +16,7 @@ from typing import Any, Self
 import flambeau as torch
 from flambeau import __future__ as conversions
 from flambeau.compiler.kernel import IndexRangeError
+from flambeau.dtypes import of_type
 from flambeau.foreign import refuse
 from flambeau.nn.modules import state
 from flambeau.nn.modules.hooks import (
@@ -432,12 +433,14 @@ class Module(HookMixin, StateMixin):
 
     def to(self, *args: Any, **kwargs: Any) -> Self:
         """Move or cast parameters and buffers: `to(device)`, `to(dtype)`, `to(tensor)`. Casts only floating tensors."""
-        device, dtype, non_blocking = _parse_to(args, kwargs)
+        device, dtype, non_blocking, memory_format = _parse_to(args, kwargs)
         if dtype is not None and not (dtype.is_floating_point or dtype.is_complex):
             raise TypeError(f"nn.Module.to only accepts floating point or complex dtypes, but got desired dtype={dtype}")
 
         def convert(t: Any) -> Any:
             cast = dtype if t.is_floating_point() or t.is_complex() else None
+            if memory_format is not None and t.dim() in (4, 5):
+                return t.to(device, cast, non_blocking, memory_format=memory_format)
             if device is None:
                 return t if cast is None else t.to(cast)
             try:
@@ -525,25 +528,35 @@ def _indent(text: str) -> str:
     return text.replace("\n", "\n  ")
 
 
-def _parse_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, bool]:
-    """(device, dtype, non_blocking) of the argument forms of `to`."""
-    device, dtype = kwargs.get("device"), kwargs.get("dtype")
-    non_blocking = bool(kwargs.get("non_blocking", False))
-    if "tensor" in kwargs:
-        args = (kwargs["tensor"], *args)
-    rest = list(args)
-    if rest and isinstance(rest[0], Tensor):
-        other = rest.pop(0)
-        device, dtype = other.device, other.dtype
-    elif rest and isinstance(rest[0], torch.dtype):
-        dtype = rest.pop(0)
-    elif rest:
-        device = rest.pop(0)
-        if rest and (rest[0] is None or isinstance(rest[0], torch.dtype)):
-            dtype = rest.pop(0)
-    if rest:
-        non_blocking = bool(rest.pop(0))
-    return device, dtype, non_blocking
+def _parse_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, bool, Any]:
+    """(device, dtype, non_blocking, memory_format) of the argument forms of `to`: (device, dtype, ...), (dtype, ...) and (tensor, ...)."""
+    args, given = tuple([of_type(a) for a in args]), {n: of_type(v) for n, v in kwargs.items()}  # Python's classes of numbers are dtypes
+    first = args[0] if args else None
+    head = ("tensor",) if isinstance(first, Tensor) else ("dtype",) if isinstance(first, torch.dtype) else ("device", "dtype")
+    names = (*(("tensor",) if "tensor" in given else head), "non_blocking", "copy")
+    repeated = [n for n in names[: len(args)] if n in given]
+    if len(args) > len(names) or repeated or any(n not in (*names, "dtype", "memory_format") for n in given):
+        raise _no_form_of_to(args, kwargs)
+    given |= dict(zip(names, args, strict=False))
+    kinds: dict[str, Any] = {
+        "device": (str, int, torch.device, type(None)), "dtype": (torch.dtype, type(None)), "tensor": Tensor, "non_blocking": bool, "copy": bool,
+        "memory_format": (torch.memory_format, type(None)),
+    }  # fmt: skip
+    if any(not isinstance(v, kinds[n]) or (n == "device" and isinstance(v, bool)) for n, v in given.items()):
+        raise _no_form_of_to(args, kwargs)
+    if given.get("copy"):
+        raise RuntimeError(".to() does not accept copy argument")
+    if (other := given.get("tensor")) is not None:
+        given |= {"device": other.device, "dtype": other.dtype}
+    return given.get("device"), given.get("dtype"), given.get("non_blocking", False), given.get("memory_format")
+
+
+def _no_form_of_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> TypeError:
+    got = ", ".join([type(a).__name__ for a in args] + [f"{n}={type(v).__name__}" for n, v in kwargs.items()])
+    return TypeError(
+        f"to() received an invalid combination of arguments - got ({got}), but expected (device, dtype, non_blocking), (dtype, non_blocking) or "
+        "(tensor, non_blocking), and memory_format="
+    )
 
 
 state.Module = Module  # type: ignore[attr-defined]  # annotations there name it, and programs read them

@@ -10,8 +10,7 @@ def _parse_to(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool, Any]:
     from flambeau.devices import Device
     from flambeau.nn.modules.module import _parse_to as parse
 
-    memory_format = kwargs.pop("memory_format", None)
-    device, dtype, non_blocking = parse(args, kwargs)
+    device, dtype, non_blocking, memory_format = parse(args, kwargs)
     return (None if device is None else Device(device)), dtype, non_blocking, memory_format
 
 
