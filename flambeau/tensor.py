@@ -413,6 +413,8 @@ class Tensor(Methods):
             storage = self._storage
             if storage is None or storage.gen >= 0 or storage.buffer is None or OPEN:
                 storage = observe(self)
+            else:
+                local.main.looks += 1  # as `observe` does
             return _READERS[m.dtype](
                 storage.buffer.address + (self._offset if m.dynamic else m.offset) * m.dtype.itemsize  # type: ignore[union-attr]
             )

@@ -1,24 +1,45 @@
 """Joining, cutting and placing: the h/v/d/column stacks and splits, at-least-n-d, block diagonals, products, `*_scatter`.
 
-Every function is made of public operations, so views stay views and gradients need nothing more.
+Most functions are made of public operations, so views stay views and gradients need nothing more; those that place (`*_scatter`) are operations.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from flambeau import dtypes
+from flambeau.ops import primitives as prim
 from flambeau.ops.named import public
-from flambeau.ops.remembered import remembered
-from flambeau.ops.shape import as_strided, cat, dim_of, flip, one_of, sizes_of, stack, tensor_split, transpose
+from flambeau.ops.promotion import convert
+from flambeau.ops.registry import operation
+from flambeau.ops.remembered import remembered, remembered_with_axis
+from flambeau.ops.shape import (
+    cat,
+    checked_index,
+    dim_of,
+    elements_of_memory,
+    flip,
+    one_of,
+    selected,
+    sizes_of,
+    sliced,
+    stack,
+    strided,
+    tensor_split,
+    transpose,
+    two_dims,
+)  # fmt: skip
 from flambeau.ops.tied import tied_to
 from flambeau.ops.wrapper import MISSING
 from flambeau.queries import contiguous_format
+from flambeau.trace.recorder import OffsetNeeded
+from flambeau.trace.strides import like_strides
 
 if TYPE_CHECKING:
+    from flambeau.ops.registry import Number
     from flambeau.tensor import Tensor
 
 
@@ -170,7 +191,7 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> A
     if r < 0:
         raise RuntimeError(f"Expect a non-negative number, but got {r}")
     if r == 0:
-        return tied_to(input.new_empty((0,)), input)
+        return input.new_empty((0,))
     n = input.shape[0]
     count = math.comb(n + r - 1, r) if with_replacement and n else math.comb(n, r)
     check_memory((max(count, 1), r), input.dtype)
@@ -205,47 +226,73 @@ def diagflat(input: Tensor, offset: int = 0) -> Any:
     return input.reshape(-1).diag(offset)
 
 
-def _placed(input: Tensor, src: Tensor, view: Any, name: str) -> Any:
-    """A copy of input in which `view` of it is replaced by src."""
-    copy = _same_strides(input)
-    target = view(copy)
-    if tuple(target.shape) != tuple(src.shape):
-        raise RuntimeError(f"{name}: expected src to have a size equal to the slice of self. src size = {list(src.shape)}, slice size = {list(target.shape)}")
-    target.copy_(src)
-    return copy
+def _placed(input: Tensor, src: Tensor, view: Callable[[Any], Any], name: str, everything: bool = False) -> Any:
+    """A copy of input with its very strides, in which `view` of it is replaced by src. `everything`: of all the memory that it is a part of, as PyTorch's.
+
+    A body, and no write in place: PyTorch's node of it keeps nothing, where one of a write by a view keeps what the view was of.
+    """
+    m = input._meta
+    back = None
+    if (m.is_dense and not everything) or any(s == 0 and n > 1 for s, n in zip(m.strides, m.shape, strict=True)):
+        base = prim.copy(input, strides=like_strides(m.shape, m.strides))
+    else:  # gaps between its elements are kept, too
+        start, offset = (0, m.offset) if everything else (m.offset, 0)
+        length = elements_of_memory(input) if everything else 1 + sum([(n - 1) * s for n, s in zip(m.shape, m.strides, strict=True)])
+        if m.dynamic:
+            raise OffsetNeeded
+        base = prim.copy(prim.as_strided(input, shape=(max(length, 0),), strides=(1,), offset=start), strides=(1,))
+        back = {"shape": tuple(m.shape), "strides": m.strides, "offset": offset}
+    target = view(base if back is None else prim.as_strided(base, **back))
+    if tuple(target._meta.shape) != tuple(src._meta.shape):
+        raise RuntimeError(
+            f"{name}: expected src to have a size equal to the slice of self. src size = {list(src.shape)}, slice size = {list(target._meta.shape)}"
+        )
+    written = prim.scatter_view(base, convert(src, m.dtype), target)
+    return written if back is None else prim.as_strided(written, **back)
 
 
-def _same_strides(input: Tensor) -> Any:
-    """A copy with the very strides of input, gaps between its elements too; where elements share memory, a dense one."""
-    strides, offset = input.stride(), input.storage_offset()
-    if input._meta.is_dense or any(s == 0 and n > 1 for s, n in zip(strides, input.shape, strict=True)):
-        return input.clone()
-    length = 1 + sum([(n - 1) * s for n, s in zip(input.shape, strides, strict=True)])
-    return as_strided(as_strided(input, (length,), (1,), offset).clone(), tuple(input.shape), strides, 0)
+@operation(name="select_scatter")
+def _select_scatter(input: Tensor, src: Tensor, index: Number, dim: int) -> Tensor:
+    return _placed(input, src, lambda x: selected(x, index, dim), "select_scatter")  # type: ignore[no-any-return]
 
 
+@remembered_with_axis
 def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Any:
-    """A copy with `src` at one index of a dim."""
-    return _placed(input, src, lambda x: x.select(dim, index), "select_scatter")
+    """A copy with `src` at one index of a dim. A changing index compiles nothing."""
+    d, i = checked_index(input, dim, index)
+    return _select_scatter(input, src, i, d)
+
+
+@operation(name="slice_scatter")
+def _slice_scatter(input: Tensor, src: Tensor, start: Number, dim: int, length: int, step: int) -> Tensor:
+    return _placed(input, src, lambda x: sliced(x, dim, start, length, step), "slice_scatter")  # type: ignore[no-any-return]
 
 
 @public("slice_scatter")
+@remembered
 def slice_scatter(input: Tensor, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Any:
     """A copy with `src` in the slice start:end:step of a dim."""
     d = dim_of(dim, input.ndim)
-    where = (*[slice(None)] * d, slice(start, end, step))
-    return _placed(input, src, lambda x: x[where], "slice_scatter")
+    if step <= 0:
+        raise RuntimeError(f"slice_scatter(): step must be positive, got {step}")
+    first, last, _ = slice(start, end, step).indices(input._meta.shape[d])
+    return _slice_scatter(input, src, first, d, len(range(first, last, step)), step)
 
 
-def diagonal_scatter(input: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+@operation(method=True)
+def diagonal_scatter(input: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     """A copy with `src` on a diagonal."""
-    return _placed(input, src, lambda x: x.diagonal(offset, dim1, dim2), "diagonal_scatter")
+    a, b = two_dims(input, dim1, dim2)
+    return _placed(input, src, lambda x: prim.diagonal(x, offset=offset, dim1=a, dim2=b), "diagonal_scatter")  # type: ignore[no-any-return]
 
 
-def as_strided_scatter(input: Tensor, src: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Any:
-    """A copy with `src` in as_strided of it."""
-    shape, strides = tuple(size), tuple(stride)
-    return _placed(input, src, lambda x: as_strided(x, shape, strides, storage_offset), "as_strided_scatter")
+@operation(method=True)
+def as_strided_scatter(input: Tensor, src: Tensor, size: tuple[int, ...], stride: tuple[int, ...], storage_offset: int | None = None) -> Tensor:
+    """A copy with `src` in as_strided of it, over all the memory that it is a part of."""
+    if input._meta.dynamic:
+        raise OffsetNeeded
+    offset = input._meta.offset if storage_offset is None else storage_offset
+    return _placed(input, src, lambda x: strided(x, size, stride, offset), "as_strided_scatter", everything=True)  # type: ignore[no-any-return]
 
 
 def unravel_index(indices: Tensor, shape: Any) -> tuple[Any, ...]:
@@ -306,8 +353,7 @@ def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
 
 
 METHODS = (
-    hsplit, vsplit, dsplit, rot90, diagflat, select_scatter, slice_scatter, diagonal_scatter, as_strided_scatter, unsafe_chunk,
-    unsafe_split, nonzero_static, put,
+    hsplit, vsplit, dsplit, rot90, diagflat, select_scatter, slice_scatter, unsafe_chunk, unsafe_split, nonzero_static, put,
 )  # fmt: skip
 FUNCTIONS = (
     *METHODS, atleast_1d, atleast_2d, atleast_3d, hstack, vstack, dstack, column_stack, block_diag, cartesian_prod,

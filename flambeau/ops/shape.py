@@ -528,15 +528,16 @@ def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     return prim.concatenate(*[as_shape(convert(x, kind), wide) for x in tensors], dim=d)
 
 
-def _narrow(x: Any, d: int, start: Any, length: int) -> Any:
+def sliced(x: Any, d: int, start: Any, length: int, step: int = 1) -> Any:
+    """Inside a body: `length` elements of a dim from `start`, which may be a number that is given at run time."""
     if isinstance(start, int):
-        return prim.slice(x, dim=d, start=start, length=length, step=1)
-    return prim.slice(x, start, dim=d, start=0, length=length, step=1)
+        return prim.slice(x, dim=d, start=start, length=length, step=step)
+    return prim.slice(x, start, dim=d, start=0, length=length, step=step)
 
 
 @operation(name="narrow")
 def _narrow_op(input: Tensor, start: Number, dim: int, length: int) -> Tensor:
-    return _narrow(input, dim, start, length)
+    return sliced(input, dim, start, length)
 
 
 @remembered_with_axis
@@ -559,16 +560,20 @@ def narrow(input: Tensor, dim: int, start: Any, length: int) -> Tensor:
     return _narrow_op(input, start, d, length)  # type: ignore[no-any-return]
 
 
+def selected(x: Any, index: Any, dim: int) -> Any:
+    """Inside a body: one index of a dim, which may be a number that is given at run time."""
+    if isinstance(index, int):
+        return prim.select(x, dim=dim, index=index)
+    return prim.select(x, index, dim=dim, index=0)
+
+
 @operation(name="select")
 def _select_op(input: Tensor, index: Number, dim: int) -> Tensor:
-    if isinstance(index, int):
-        return prim.select(input, dim=dim, index=index)
-    return prim.select(input, index, dim=dim, index=0)
+    return selected(input, index, dim)  # type: ignore[no-any-return]
 
 
-@remembered_with_axis
-def select(input: Tensor, dim: int, index: int) -> Tensor:
-    """One index of a dimension, which disappears: a view. A changing index compiles nothing."""
+def checked_index(input: Tensor, dim: int, index: int) -> tuple[int, int]:
+    """A dim and an index into it, both counted from the start."""
     m = input._meta
     if m.ndim == 0:
         raise IndexError("select() cannot be applied to a 0-dim tensor.")
@@ -576,14 +581,21 @@ def select(input: Tensor, dim: int, index: int) -> Tensor:
     size, i = m.shape[d], int(index)
     if not -size <= i < size:
         raise IndexError(f"select(): index {i} out of range for tensor of size {list(m.shape)} at dimension {d}")
-    return _select_op(input, i + size if i < 0 else i, d)  # type: ignore[no-any-return]
+    return d, i + size if i < 0 else i
+
+
+@remembered_with_axis
+def select(input: Tensor, dim: int, index: int) -> Tensor:
+    """One index of a dimension, which disappears: a view. A changing index compiles nothing."""
+    d, i = checked_index(input, dim, index)
+    return _select_op(input, i, d)  # type: ignore[no-any-return]
 
 
 @operation(name="split")
 def _split(input: Tensor, sizes: tuple[int, ...], dim: int) -> tuple[Tensor, ...]:
     parts, start = [], 0
     for length in sizes:
-        parts.append(_narrow(input, dim, start, length))
+        parts.append(sliced(input, dim, start, length))
         start += length
     return tuple(parts)
 
@@ -727,25 +739,33 @@ def as_strided(input: Tensor, size: tuple[int, ...], stride: tuple[int, ...], st
 
     RuntimeError if it reaches beyond the storage.
     """
-    if len(size) != len(stride):
-        raise RuntimeError(f"mismatch in length of strides and shape: {len(stride)} strides, {len(size)} sizes")
     if storage_offset is None and input._meta.dynamic:
         raise OffsetNeeded
-    offset = input._meta.offset if storage_offset is None else storage_offset
+    return strided(input, size, stride, input._meta.offset if storage_offset is None else storage_offset)  # type: ignore[no-any-return]
+
+
+def strided(x: Any, size: tuple[int, ...], stride: tuple[int, ...], offset: int) -> Any:
+    """`as_strided` from a place of the storage, inside a body."""
+    if len(size) != len(stride):
+        raise RuntimeError(f"mismatch in length of strides and shape: {len(stride)} strides, {len(size)} sizes")
     if any(s < 0 for s in stride) or any(s < 0 for s in size) or offset < 0:
         raise RuntimeError(f"as_strided: Negative sizes, strides and offsets are not supported: got size {size}, stride {stride}, offset {offset}")
-    from flambeau.trace.recorder import local
-
-    value = local.trace.value(input._slot)
-    root = local.trace.value(input._slot if value.base is None else value.base)
-    available = root.numel * root.dtype.itemsize // input.dtype.itemsize
+    available = elements_of_memory(x)
     last = offset + sum((n - 1) * s for n, s in zip(size, stride, strict=True)) + 1 if 0 not in size else 0
     if last > available:
+        bytes_each = x.dtype.itemsize
         raise RuntimeError(
-            f"setStorage: sizes {list(size)}, strides {list(stride)}, storage offset {offset}, and itemsize {input.dtype.itemsize} "
-            f"requiring a storage size of {last * input.dtype.itemsize} are out of bounds for storage of size {available * input.dtype.itemsize}"
+            f"setStorage: sizes {list(size)}, strides {list(stride)}, storage offset {offset}, and itemsize {bytes_each} "
+            f"requiring a storage size of {last * bytes_each} are out of bounds for storage of size {available * bytes_each}"
         )
-    return prim.as_strided(input, shape=tuple(size), strides=tuple(stride), offset=offset)
+    return prim.as_strided(x, shape=tuple(size), strides=tuple(stride), offset=offset)
+
+
+def elements_of_memory(x: Any) -> int:
+    """How many elements of its dtype the memory has that a body's tensor is a view of."""
+    value = local.trace.value(x._slot)
+    root = value if value.base is None else local.trace.value(value.base)
+    return root.numel * root.dtype.itemsize // x.dtype.itemsize  # type: ignore[no-any-return]
 
 
 @operation(name="flip")
@@ -809,7 +829,7 @@ def _roll(x: Any, shift: int, d: int) -> Any:
     shift = shift % size if size else 0
     if not shift:
         return prim.copy(x, strides=contiguous_strides(x._meta.shape))
-    return prim.concatenate(_narrow(x, d, size - shift, shift), _narrow(x, d, 0, size - shift), dim=d)
+    return prim.concatenate(sliced(x, d, size - shift, shift), sliced(x, d, 0, size - shift), dim=d)
 
 
 @operation(name="repeat")
@@ -848,11 +868,17 @@ def tile(input: Tensor, *repeats: Any, dims: Any = MISSING) -> Tensor:
 @operation(method=True)
 def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     """A diagonal of two dimensions as a new last dimension: a view."""
-    ndim = input._meta.ndim
+    a, b = two_dims(input, dim1, dim2)
+    return prim.diagonal(input, offset=offset, dim1=a, dim2=b)
+
+
+def two_dims(x: Any, dim1: int, dim2: int) -> tuple[int, int]:
+    """Two different dims of a matrix (or several) whose diagonal is meant."""
+    ndim = x._meta.ndim
     a, b = dim_of(dim1, ndim), dim_of(dim2, ndim)
     if a == b:
         raise RuntimeError(f"diagonal(): diagonal dimensions cannot be identical {dim1}, {dim2}")
-    return prim.diagonal(input, offset=offset, dim1=a, dim2=b)
+    return a, b
 
 
 @operation(method=True)
@@ -941,7 +967,7 @@ def pad_constant(input: Tensor, pad: tuple[int, ...], value: Number = 0) -> Tens
         before, after = pad[2 * i], pad[2 * i + 1]
         crop_before, crop_after = max(-before, 0), max(-after, 0)
         if crop_before or crop_after:
-            x = _narrow(x, d, crop_before, x._meta.shape[d] - crop_before - crop_after)
+            x = sliced(x, d, crop_before, x._meta.shape[d] - crop_before - crop_after)
         starts[d] = max(before, 0)
         shape[d] = m.shape[d] + before + after
         if shape[d] < 0:

@@ -458,6 +458,7 @@ def observe(t: Tensor) -> Storage:
         return tr.look(t)
     if t._meta.device is not CPU:
         refuse_read(t)
+    tr.looks += 1  # also where nothing is pending: what is recorded next may have been decided by the value
     if t._immediate is not None:
         observed(t)
     gen = t._gen

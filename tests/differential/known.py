@@ -108,7 +108,6 @@ FORMS_KNOWN: dict[tuple[str, str], str] = {
     ("size", "nn.functional.dropout3d"): _NO_SENSE,
     ("size", "nn.functional.ctc_loss"): _NO_SENSE,
     ("layout", "nanmedian"): "reads beyond expanded memory",
-    ("layout", "as_strided_scatter"): "writes beside what the input shows",
     ("layout", "ormqr"): "answers for matrices without elements",
     ("size", "resize_"): "uninitialised memory",
     **{("special", f"special.{n}"): "an order that is not finite is refused" for n in _POLYNOMIALS},

@@ -19,9 +19,7 @@ from tests.differential.samples import OPERATORS, Case, Unsupported, cases, supp
 from tests.differential.sweep import on_alarm
 
 # Documented (docs/differences.md, "A second backward pass"): compositions that keep more here, or whose further results are calls of their own.
-OTHERWISE = {
-    "as_strided_scatter", "diagonal_scatter", "linalg.lstsq", "native_group_norm", "native_layer_norm", "select_scatter", "slice_scatter", "triangular_solve",
-}  # fmt: skip
+OTHERWISE = {"linalg.lstsq", "native_group_norm", "native_layer_norm", "triangular_solve"}
 LABELS = sorted(label for label in set(OPERATORS) - INTERNAL - OTHERWISE if OPERATORS[label].supports_autograd and supported(label, "float64"))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import pytest
 
@@ -215,3 +217,22 @@ def test_errors_of_einsum(arguments: Expression) -> None:
     for t in (ft, torch):
         with pytest.raises((ValueError, RuntimeError, TypeError)):
             t.einsum(*arguments(t))
+
+
+def test_as_strided_scatter_counts_in_the_whole_memory() -> None:
+    """Of views with an offset and with gaps: values, strides, where they start, and the memory's size."""
+    draw, found = random.Random(3), []
+    for _ in range(40):
+        start, step, n, offset, stride = draw.randint(0, 5), draw.randint(1, 3), draw.randint(1, 4), draw.choice((None, 0, 1, 7, 12)), draw.randint(1, 3)
+        both = []
+        for m in (ft, torch):
+            x = m.arange(20.0)[start : start + 4 * step : step]
+            try:
+                y = m.as_strided_scatter(x, m.full((n,), -1.0), (n,), (stride,), offset)
+            except RuntimeError:
+                both.append("refused")
+                continue
+            both.append((y.tolist(), tuple(y.stride()), y.storage_offset(), y.untyped_storage().nbytes(), x.tolist()))
+        found.append(both)
+    assert all(a == b for a, b in found)
+    assert any(a != "refused" for a, _ in found)

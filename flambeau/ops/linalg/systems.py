@@ -372,7 +372,7 @@ def _matrix_power(A: Tensor, n: int) -> Tensor:
         n >>= 1
         if n:
             square = matmul_of(square, square)
-    return result if result is not A else prim.copy(A, strides=A._meta.strides)  # type: ignore[no-any-return]
+    return result if result is not A else contiguous_copy(A)  # type: ignore[no-any-return]
 
 
 @public("linalg.matrix_power")
@@ -384,7 +384,7 @@ def matrix_power(input: Tensor, n: int) -> Any:
         raise RuntimeError(f"{name}: input must be batches of square matrices, but they are {input.shape[-2]} by {input.shape[-1]} matrices")
     if n == 0:
         return _unit_like(input)
-    return _matrix_power(inv(input) if n < 0 else input, abs(n))
+    return inv(input) if n == -1 else _matrix_power(inv(input) if n < 0 else input, abs(n))
 
 
 @operation(name="linalg_unit_like", public=False)
