@@ -45,7 +45,12 @@ class Block:
             raise
 
     def __exit__(self, *_: Any) -> None:
-        surely(self._end, self._before[-1])
+        try:
+            surely(self._end, self._before[-1])
+        except BaseException:  # an interrupt comes once; who keeps the exception keeps this manager, and its finalizer would wait
+            surely(self._end, self._before[-1])
+            self._before.pop()
+            raise
         self._before.pop()
 
     def __del__(self) -> None:

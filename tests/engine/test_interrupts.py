@@ -234,3 +234,34 @@ def test_a_block_ends_with_little_room_on_the_stack() -> None:
                 sys.setrecursionlimit(limit)
         assert torch.is_grad_enabled(), room
         assert x.sum().item() == 2.0 * room
+
+
+@pytest.mark.parametrize("exception", interrupts.EXCEPTIONS)
+def test_a_kept_exception_keeps_no_mode(exception: type[BaseException]) -> None:
+    """An interrupt at each line of what the end of a block calls, while the exception (and with it the block's manager) is kept."""
+    for point in range(1, 40):
+        left, kept = [point], []
+
+        def tracer(frame: Any, event: str, _: Any) -> Any:
+            if frame.f_code.co_name == "__exit__" and event == "call":
+                return tracer
+            inside, caller = False, frame.f_back
+            while caller is not None and not inside:
+                inside, caller = caller.f_code.co_name == "__exit__", caller.f_back
+            if inside and event == "line":
+                left[0] -= 1
+                if left[0] == 0:
+                    raise exception
+            return tracer
+
+        try:
+            with torch.no_grad():
+                sys.settrace(tracer)
+        except BaseException as error:
+            kept.append(error)
+        finally:
+            sys.settrace(None)
+        assert torch.is_grad_enabled(), point
+        if left[0] > 0:  # the block ended before it came to the point
+            break
+    assert point > 3 and not kept
