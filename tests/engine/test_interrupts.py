@@ -239,8 +239,11 @@ def test_a_block_ends_with_little_room_on_the_stack() -> None:
 @pytest.mark.parametrize("exception", interrupts.EXCEPTIONS)
 def test_a_kept_exception_keeps_no_mode(exception: type[BaseException]) -> None:
     """An interrupt at each line of what the end of a block calls, while the exception (and with it the block's manager) is kept."""
+    left: list[int] = [0]
+    kept: list[BaseException] = []
     for point in range(1, 40):
-        left, kept = [point], []
+        left[0] = point
+        kept.clear()
 
         def tracer(frame: Any, event: str, _: Any) -> Any:
             if frame.f_code.co_name == "__exit__" and event == "call":
