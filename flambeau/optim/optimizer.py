@@ -16,7 +16,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from copy import deepcopy
 from struct import pack, unpack
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 import flambeau as torch
 from flambeau.as_torch import is_ours
@@ -36,6 +36,9 @@ from flambeau.tracebacks import shorten
 ParamsT = Iterable[Any]
 Body = TypeVar("Body", bound=Callable[..., Any])
 Group = dict[str, Any]
+
+
+PART: Final = 128  # parameters that are updated at once, where there are twice as many: a plan for so many takes 0.2 s to make
 
 
 class _Required:
@@ -330,8 +333,18 @@ class Optimizer:
                     for p in once:
                         self._update(group, [p])
                 else:
-                    self._update(group, once)
+                    self._update_in_parts(group, once)
                 params = [] if len(once) == len(params) else _without(params, once)
+
+    def _update_in_parts(self, group: Group, params: list[Tensor]) -> None:
+        """`_update`, for a long list part by part, each a trace of its own: one update is one plan, which takes longer to make the longer it is, and the
+        parts of a network of many layers alike are one plan."""
+        if len(params) < 2 * PART or _records.on or len({p.dtype for p in params}) > 1:  # dtypes together decide in what the list is computed
+            return self._update(group, params)
+        step_boundary()
+        for start in range(0, len(params), PART):
+            self._update(group, params[start : start + PART])
+            step_boundary()
 
     def _update_sparse(self, group: Group, params: list[Tensor]) -> None:
         """Update the parameters of one group whose gradients are sparse (of embeddings with sparse=True)."""
