@@ -24,7 +24,7 @@ from flambeau.trace.class_plans import plan_for
 from flambeau.trace.forgetting import account
 from flambeau.trace.immediate import forget, learn
 from flambeau.trace.liveness import HELD
-from flambeau.trace.loops import BLOCK, long_loop
+from flambeau.trace.loops import BLOCK, end_of_rounds, long_loop
 from flambeau.trace.mutation import Assignment
 from flambeau.trace.recorder import Fragment, Trace, local
 from flambeau.trace.state import State
@@ -408,9 +408,9 @@ def cut(tr: Trace, longest: int) -> None:
     """
     state = tr.state
     depth = state.depth
-    period, ahead = (0, 0) if tr.held else long_loop(state)
+    period, ahead = (0, 0) if tr.held else long_loop(state, tr.walk.rounds == tr.gen)
     if period and not ahead:
-        flush(tr, "loop")
+        end_of_rounds(tr)
         tr.limit = -(-BLOCK // period) * period
     elif depth >= longest:
         flush(tr, "length")

@@ -44,25 +44,30 @@ def ends_round(tr: Trace, op: Any, least: int = DEPTH) -> bool:
     state = tr.state
     if tr.held or state.depth < least or not begins_again((call.edge[0] for call in state.calls()), op, least):
         return False
+    end_of_rounds(tr)
+    return True
+
+
+def end_of_rounds(tr: Trace) -> None:
+    """End a trace after some rounds of a loop."""
     from flambeau.trace.evaluate import flush
 
     walk, gen = tr.walk, tr.gen
     flush(tr, "loop")
     if walk.rounds == gen:  # of a loop that runs as a whole (tiers.py), and so do the next rounds
         walk.rounds = tr.gen
-    return True
 
 
-def long_loop(state: State) -> tuple[int, int]:
+def long_loop(state: State, known: bool) -> tuple[int, int]:
     """(the calls of a round, the calls until the loop is best cut) of the loop at the end of a path, or (0, 0).
 
     It is one if it has gone round often enough: eight times with a backward pass in each round; without one 32 times, as they may be the layers of a
-    network, which is one plan. It is best cut behind the longest run of writes: behind an optimizer's step nothing is waited for.
+    network, which is one plan; twice if it is `known` as a loop, which has gone round in pieces. It is best cut behind the longest run of writes: behind an optimizer's step nothing is waited for.
     """
     operations = _operations(state)
-    for period in range(1, len(operations) // ROUNDS + 1):
+    for period in range(1, len(operations) // (2 if known else ROUNDS) + 1):
         if operations[0] is operations[period]:
-            rounds = ROUNDS if any(op is BACKWARD or op is SEGMENT for op in operations[:period]) else LAYERS
+            rounds = 2 if known else ROUNDS if any(op is BACKWARD or op is SEGMENT for op in operations[:period]) else LAYERS
             last = (rounds - 1) * period
             if len(operations) >= last + period and operations[:last] == operations[period : last + period]:
                 calls = [op for op in operations[:period] if op is not BACKWARD and op is not SEGMENT]

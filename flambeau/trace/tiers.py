@@ -19,7 +19,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from flambeau.statistics import counters
-from flambeau.trace.loops import DEPTH, LONGEST, begins_again
+from flambeau.trace.loops import DEPTH, begins_again
 
 if TYPE_CHECKING:
     from flambeau.trace.recorder import Trace
@@ -36,7 +36,8 @@ MEETINGS: Final = 4_000  # of two pieces before they become one: a plan costs as
 MOST_CUTS: Final = 1_024  # of a path that is never looked at: then it counts as ended
 MOST_PLACES: Final = 100_000  # that are remembered
 PAID: Final = 512  # pieces of a loop: by then they have cost as much as a plan of its rounds, some 25 ms
-LOOKS: Final = 64  # kept pieces between two looks whether they are a loop's
+ROUND: Final = 64  # pieces of a round of such a loop, at most
+LOOKS: Final = 64  # pieces between two looks whether they are a loop's
 NEXT: Final = -2  # the generation of the trace that begins next
 FIRST: Final = 4  # more than a disappointment takes: the first time as a whole is recorded
 SURE: Final = 8  # paths in a row that came back count at most for running a loop as a whole
@@ -150,6 +151,8 @@ class Walk:
         """Whether the path in pieces has been a loop for so long that a call of `op`, which begins another round, should begin one that runs as a whole."""
         calls, round_from = self.calls, self.round_from
         count = len(calls)
+        if self.has_gone_round():
+            return True
         if round_from >= 0:
             if calls[-self.period] is op:
                 return count - round_from >= PAID
@@ -159,9 +162,12 @@ class Walk:
         return False
 
     def has_gone_round(self) -> bool:
-        """Whether the last cuts, as many as a loop's plan costs, are rounds of a short loop."""
+        """Whether the last cuts, as many as a loop's plan costs, are rounds of a loop. It is looked for at some cuts only."""
+        count = len(self.calls)
+        if count < PAID or count % LOOKS:
+            return False
         calls = self.calls[-PAID:]
-        return any(calls[period:] == calls[:-period] for period in range(1, LONGEST + 1))
+        return any(calls[period:] == calls[:-period] for period in range(1, ROUND + 1))
 
     def come_to(self, state: State, key: Any, trail: int) -> tuple[tuple[int, int], bool, bool]:
         """The place of a call of the path, and whether paths come back from there: with the same sizes, with any."""
@@ -206,7 +212,7 @@ def comes_to(tr: Trace, call: Any, op: Any) -> int:
         before, before_any, count = 0, 0, 0
     else:
         before, before_any = cuts[-1]
-        if count >= PAID and not count % LOOKS and walk.has_gone_round():
+        if walk.has_gone_round():
             walk.end()
             walk.rounds = NEXT
             counters.paths_joined += 1

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import flambeau as ft
+from flambeau.optim import optimizer as optimizer_module
 from flambeau.statistics import counters
 from tests.engine.nothing_known import forget_edges, forget_places
 
@@ -69,3 +70,36 @@ def test_parameters_of_several_dtypes_step_as_in_torch(name: str, kind: str) -> 
 
     for mine, theirs, tolerance in zip(run(ft), run(torch), (1e-6, 1e-6 if kind == "complex64" else 2e-2, 1e-12), strict=True):
         assert mine == pytest.approx(theirs, rel=tolerance)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_long_lists_step_part_by_part_with_the_bits_of_a_list(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def train() -> list[Any]:
+        ft.manual_seed(0)
+        net = nn.Sequential(*[layer for n in range(6) for layer in (nn.Linear(4 + n, 5 + n), nn.Tanh())])
+        optimizer = getattr(ft.optim, name)(net.parameters(), lr=1e-2)
+        for _ in range(3):
+            optimizer.zero_grad()
+            net(ft.randn(3, 4)).square().mean().backward()
+            optimizer.step()
+        return [p.tolist() for p in net.parameters()]
+
+    monkeypatch.setattr(ft.optim.Optimizer, "_steps_apart", 0)
+    whole = train()
+    monkeypatch.setattr(optimizer_module, "PART", 5)
+    assert train() == whole
+
+
+def test_layers_alike_share_the_plans_of_an_optimizers_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is recorded for a step does not grow with the number of layers."""
+    monkeypatch.setattr(optimizer_module, "PART", 8)
+    recorded = []
+    for parts in (4, 16):
+        forget_edges()
+        params = [nn.Parameter(ft.ones(3)) for _ in range(8 * parts)]
+        for p in params:
+            p.grad = ft.full((3,), 0.5)
+        before = counters.slow_path_entries
+        ft.optim.Adam(params).step()
+        recorded.append(counters.slow_path_entries - before)
+    assert recorded[1] == recorded[0], recorded
