@@ -19,7 +19,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from flambeau.statistics import counters
-from flambeau.trace.loops import DEPTH, begins_again
 
 if TYPE_CHECKING:
     from flambeau.trace.recorder import Trace
@@ -122,7 +121,7 @@ _met: dict[int, int] = {}  # by the hash of a piece and a call: how often the ca
 class Walk:
     """Where a trace is on a path in pieces."""
 
-    __slots__ = ("calls", "cuts", "generation", "loop", "period", "round_from", "rounds", "whole")
+    __slots__ = ("calls", "cuts", "generation", "loop", "rounds", "whole")
 
     def __init__(self) -> None:
         self.cuts: list[tuple[int, int]] = []  # so far: hashes of what leads to them, with sizes and without
@@ -131,14 +130,11 @@ class Walk:
         self.whole = -1  # the generation that is recorded as a whole
         self.loop: Loop | None = None  # the last one that the path has come through
         self.rounds = -1  # the generation that began at a cut of a loop which runs as a whole
-        self.round_from = -1  # the first cut from which on the path in pieces is known to be a loop
-        self.period = 0  # and the cuts of a round
 
     def end(self) -> None:
         """The path has ended."""
         cuts, self.cuts, self.calls = self.cuts, [], []
         loop, self.loop = self.loop, None
-        self.round_from = -1
         with suppress(ValueError):
             OPEN.remove(self)
         if cuts:  # another thread may have ended it
@@ -146,20 +142,6 @@ class Walk:
             _any_sizes.end([any_sizes for _, any_sizes in cuts])
             if loop is not None:
                 loop.ended(_any_sizes.ends.get(cuts[-1][1], 0) > 1)
-
-    def goes_round(self, op: Any) -> bool:
-        """Whether the path in pieces has been a loop for so long that a call of `op`, which begins another round, should begin one that runs as a whole."""
-        calls, round_from = self.calls, self.round_from
-        count = len(calls)
-        if self.has_gone_round():
-            return True
-        if round_from >= 0:
-            if calls[-self.period] is op:
-                return count - round_from >= PAID
-            self.round_from = -1
-        elif count >= DEPTH and (period := begins_again(reversed(calls), op)):
-            self.round_from, self.period = count, period
-        return False
 
     def has_gone_round(self) -> bool:
         """Whether the last cuts, as many as a loop's plan costs, are rounds of a loop. It is looked for at some cuts only."""
@@ -277,7 +259,7 @@ def cuts(tr: Trace, op: Any, key: Any, planned: Callable[[], bool]) -> bool:
         return False
     if walk.cuts and (not in_pieces(tr) or len(walk.cuts) == MOST_CUTS):
         walk.end()
-    if walk.goes_round(op):
+    if walk.has_gone_round():
         walk.end()
         walk.rounds = NEXT
         counters.paths_joined += 1

@@ -81,6 +81,42 @@ def test_gradients_through_a_loop_of_one_call() -> None:
     assert w.grad.tolist() == pytest.approx(expected, rel=1e-12)
 
 
+def rounds_of_many_calls(rounds: int) -> list[list[float]]:
+    """A loop of nineteen calls a round that looks at nothing, and a backward pass through it; what it gives."""
+    cost = (torch.arange(36.0).reshape(6, 6) / 40).requires_grad_()
+    u, v = torch.zeros(6), torch.zeros(6)
+    for _ in range(rounds):
+        u = -torch.logsumexp(-cost + v, 1) + 0.1 * u.sin().cos()
+        v = -torch.logsumexp(-cost + u[:, None], 0) + 0.1 * v.tanh().exp()
+    (u.sum() + v.sum()).backward()
+    assert cost.grad is not None
+    return [u.tolist(), v.tolist(), *cost.grad.tolist()]
+
+
+def test_rounds_of_many_calls_do_not_stay_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twice as many rounds are as many pieces, and hardly a call more is recorded."""
+    forget_other_programs(monkeypatch)
+    monkeypatch.setattr(tiers, "MODE", [tiers.MIXED])
+    found = []
+    for rounds in (150, 300, 600):
+        before = torch.stats()
+        rounds_of_many_calls(rounds)
+        after = torch.stats()
+        found.append([after[name] - before[name] for name in ("pieces", "traces_run")])  # type: ignore[literal-required]
+    assert found[2][0] < found[1][0] + 200, found
+    assert found[2][1] < found[1][1] + 600, found  # 150 of the forward and as many of the backward pass; 5,700 in pieces
+
+
+def test_rounds_of_many_calls_have_the_bits_of_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    forget_other_programs(monkeypatch)
+    monkeypatch.setattr(tiers, "MODE", [tiers.MIXED])
+    mixed = [rounds_of_many_calls(n) for n in (90, 91, 90)]
+    for mode in (tiers.PIECES, tiers.WHOLE):
+        tiers.MODE[0] = mode
+        assert rounds_of_many_calls(90) == mixed[0] == mixed[2]
+        assert rounds_of_many_calls(91) == mixed[1]
+
+
 @pytest.mark.parametrize("period", range(1, loops.LONGEST + 1))
 def test_what_begins_again(period: int) -> None:
     called = list(range(period)) * (loops.FAR if period == 1 else loops.ROUNDS)
