@@ -62,7 +62,8 @@ def long_loop(state: State, known: bool) -> tuple[int, int]:
     """(the calls of a round, the calls until the loop is best cut) of the loop at the end of a path, or (0, 0).
 
     It is one if it has gone round often enough: eight times with a backward pass in each round; without one 32 times, as they may be the layers of a
-    network, which is one plan; twice if it is `known` as a loop, which has gone round in pieces. It is best cut behind the longest run of writes: behind an optimizer's step nothing is waited for.
+    network, which is one plan; twice if it is `known` as a loop, which has gone round in pieces. It is best cut behind the longest run of writes: behind an
+    optimizer's step nothing is waited for.
     """
     operations = _operations(state)
     for period in range(1, len(operations) // (2 if known else ROUNDS) + 1):
