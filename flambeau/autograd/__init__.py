@@ -6,7 +6,7 @@ gradients), checkpoint, modes, hooks, gradcheck.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MappingView
+from collections.abc import Iterable, Iterator, MappingView
 from typing import TYPE_CHECKING, Any
 
 from flambeau.ops.signatures import flag
@@ -29,6 +29,21 @@ def _tensor_of(edge: Any) -> Any:
     return tensor_of(edge)
 
 
+def _wrong(name: str, argument: str, tensors: Any, inputs: Any) -> Exception | None:
+    """What a failed call was given that no tensor is, as an error of PyTorch's type."""
+    from flambeau.tensor import Tensor
+
+    if not isinstance(tensors, (Tensor, Iterable)) and not hasattr(tensors, "ownership_token"):
+        return TypeError(f"{name}(): argument '{argument}' must be a Tensor or several, not {type(tensors).__name__}")
+    for x in _list(tensors):
+        if not isinstance(x, Tensor):
+            return AssertionError(f"{name}(): Expected output to be a torch.Tensor: argument '{argument}' holds {type(x).__name__}")
+    for x in () if inputs is None else _list(inputs):
+        if not isinstance(x, Tensor):
+            return RuntimeError(f"{name}(): all inputs have to be Tensors or GradientEdges, but got {type(x).__name__} in argument 'inputs'")
+    return None
+
+
 def backward(tensors: Any, grad_tensors: Any = None, retain_graph: bool | None = None, create_graph: bool = False,
              grad_variables: Any = None, inputs: Any = None) -> None:  # fmt: skip
     """Accumulate the gradients of `tensors`, weighted by `grad_tensors`, into the leaves' `.grad`."""
@@ -41,7 +56,10 @@ def backward(tensors: Any, grad_tensors: Any = None, retain_graph: bool | None =
         engine.backward(roots, grads, retain, flag("backward", "create_graph", create_graph), None if inputs is None else _list(inputs))
     except BaseException as error:
         shorten(error)
-        raise
+        told = _wrong("backward", "tensors", tensors, inputs)
+        if told is None:
+            raise
+        raise told from None
 
 
 def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool | None = None, create_graph: bool = False,
@@ -76,7 +94,12 @@ def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool
         return found
     except BaseException as error:
         shorten(error)
-        raise
+        told = _wrong("grad", "outputs", outputs, inputs)
+        if told is None and inputs is None:
+            told = TypeError("grad(): argument 'inputs' must be a Tensor or several, not NoneType")
+        if told is None:
+            raise
+        raise told from None
 
 
 _HOMES = {

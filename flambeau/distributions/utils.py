@@ -27,7 +27,8 @@ def broadcast_all(*values: Any) -> Any:
 
     ValueError for anything else."""
     if not all(_is_tensor(v) or isinstance(v, Real) for v in values):
-        raise ValueError("Input arguments must all be instances of Number, torch.Tensor or objects implementing __torch_function__.")
+        kinds = ", ".join([type(v).__name__ for v in values])
+        raise ValueError(f"Input arguments must all be instances of Number, torch.Tensor or objects implementing __torch_function__. Got {kinds}.")
     d = next((v.dtype for v in values if isinstance(v, Tensor)), torch.get_default_dtype())
     return torch.broadcast_tensors(*(v if _is_tensor(v) else torch.tensor(v, dtype=d) for v in values))
 

@@ -87,7 +87,8 @@ def full(
     """`fill_value` in every element; the dtype follows the value unless given."""
     shape = _check_sizes("full", (size,) if isinstance(size, int) else sizes_of((size,)))
     if dtype is None:
-        dtype = fill_value.dtype if hasattr(fill_value, "_meta") else dtypes.of_number(fill_value)
+        # A tensor counts as the number that is in it: of an int32 it is an int64.
+        dtype = dtypes.of_number((False, 0, 0.0, 0j)[fill_value.dtype.category] if hasattr(fill_value, "_meta") else fill_value)
     if out is None and device is not None and _bare(device):
         return blank_tensor(shape, dtype, None, requires_grad)  # type: ignore[no-any-return]
     if out is not None:

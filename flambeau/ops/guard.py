@@ -19,6 +19,7 @@ import numpy as np
 from flambeau.as_torch import is_ours
 from flambeau.dtypes import of_type
 from flambeau.ops.signatures import asks_for_dtype, overloads, problem, simple
+from flambeau.trace.place import PUBLIC
 from flambeau.trace.recorder import _TENSOR, name_operation
 from flambeau.trace.wrong_calls import blame, explained, internal, nothing_given, of_users, unexpected, without_users
 from flambeau.tracebacks import AT_END, shorten
@@ -42,10 +43,20 @@ def better(error: Exception, name: str, names: tuple[str, ...], values: tuple[An
             if cause is not None:
                 told.__cause__ = cause
             return told
+        if (type(error) in _NAMED or type(error) is AssertionError) and _constructed(name, names, values):
+            name_operation(error, name)
         texts_are_pytorchs = not overloads(name) and (names[:1] == ("self",) or name.startswith("distributions."))
         if unsupported(error) or (type(error) in _NAMED and (not texts_are_pytorchs or _INNER.match(str(error)))):
             name_operation(error, name)
     return None
+
+
+def _constructed(name: str, names: tuple[str, ...], values: tuple[Any, ...]) -> bool:
+    """Whether a failed call is that of the constructor of the object's own class, or of the nearest one that is flambeau's."""
+    if names[:1] != ("self",):
+        return False
+    nearest = next((c for c in type(values[0]).__mro__ if is_ours(c.__module__)), None)
+    return nearest is not None and nearest.__name__ == name
 
 
 def plain(error: Exception, values: tuple[Any, ...]) -> tuple[Any, ...] | None:
@@ -331,6 +342,7 @@ def guard(space: str, members: Mapping[str, Any], underscored: bool = False) -> 
         if name.startswith("_") and not underscored and name not in (_SPECIAL if not space else ("__init__",)):
             continue  # a container's KeyError is what a program waits for
         if type(member) is FunctionType:
+            PUBLIC.add(name)
             if member not in _guarded and _suits(member):
                 if name in _SPECIAL:
                     called = member.__qualname__.rpartition(".")[0] if name == "__init__" else name
@@ -338,15 +350,14 @@ def guard(space: str, members: Mapping[str, Any], underscored: bool = False) -> 
                     called = f"{space}.{name}" if space else name
                 _guarded[member] = Guarded(member, called)
         elif isinstance(member, type) and is_ours(member.__module__) and not issubclass(member, (Exception, tuple, _TENSOR[0])):
-            _own_constructor(member, members)
+            _own_constructor(member)
             guard(member.__name__, vars(member))
 
 
-def _own_constructor(cls: type, members: Mapping[str, Any]) -> None:
-    """Give a class the constructor that it has from a class which is not public, as its own: Python's errors name it then."""
+def _own_constructor(cls: type) -> None:
+    """Give a class the constructor that it has from another class as its own: Python's errors name it then."""
     inherited = cls.__init__  # type: ignore[misc]
-    owner = inherited.__qualname__.rpartition(".")[0]
-    if type(inherited) is not FunctionType or "__init__" in vars(cls) or owner in members or not _suits(inherited):
+    if type(inherited) is not FunctionType or "__init__" in vars(cls) or inherited.__qualname__ == "Module.__init__" or not _suits(inherited):
         return
     guarded = _guarded.get(inherited)
     code = inherited if guarded is None else guarded.inner

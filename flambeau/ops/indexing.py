@@ -33,7 +33,7 @@ from flambeau.ops.wrapper import numpy_names
 from flambeau.trace.limits import fit
 from flambeau.trace.meta import Meta, meta
 from flambeau.trace.mutation import assign, into, make_ready
-from flambeau.trace.overlap import refuse_overlaps
+from flambeau.trace.overlap import refuse_overlaps, refuse_unlike
 from flambeau.trace.place import stacklevel
 from flambeau.trace.recorder import _TENSOR, Trace, local
 from flambeau.trace.strides import iterator_strides, like_strides, view_strides
@@ -884,7 +884,7 @@ def install_methods(cls: Any) -> None:
     @numpy_names
     def scatter_(self: Tensor, dim: int, index: Tensor, src: Any = None, *, value: Any = None, reduce: str | None = None) -> Tensor:
         """In-place form of `scatter`."""
-        refuse_overlaps(self, (index, src), "scatter_")
+        refuse_unlike(self, (index, src), "scatter_", lambda: scatter(self, dim, index, src, value=value, reduce=reduce))
         (src,) = make_ready(self, (src,), "scatter_")
         return assign(self, scatter(self, dim, index, src, value=value, reduce=reduce), "scatter_")
 

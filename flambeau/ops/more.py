@@ -414,5 +414,6 @@ def in_place(name: str) -> Any:
         return replace(getattr(type(self), name), self, args, kwargs, name + "_")
 
     method.__name__ = method.__qualname__ = name + "_"
+    method.__code__ = method.__code__.replace(co_name=name + "_")  # errors that are found late say it (trace/place.py)
     method.__doc__ = f"In-place form of `{name}`: the result replaces the values of the tensor, which is returned."
     return method

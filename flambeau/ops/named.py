@@ -28,7 +28,8 @@ def public(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
             keeps = out is not None and plain in OUT_KEEPS and any(x is out for x in (*args, *kwargs.values()))
             return into(out, function(*args, **kwargs), name, keeps)
 
-        call.__qualname__ = call.__name__ = name.rsplit(".", 1)[-1]
+        call.__qualname__ = call.__name__ = plain
+        call.__code__ = call.__code__.replace(co_name=plain)  # errors that are found late say it (trace/place.py)
         return call
 
     return make

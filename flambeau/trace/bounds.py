@@ -121,7 +121,7 @@ _PUBLIC: Final = {"index": "x[...]", "index_put_value": "x[...] = y", "scatter_v
 
 def refusal(state: State, bound: Bound, value: int) -> IndexRangeError:
     """The error of an index value that the call, which is under way, is given."""
-    error = IndexRangeError(f"{text(state, bound, value)}\n[{here()}]")
+    error = IndexRangeError(f"{text(state, bound, value)}\n[{here().told(operation_name(state))}]")
     error.located = True
     return error
 

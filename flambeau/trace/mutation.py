@@ -25,7 +25,7 @@ from flambeau.trace.debugging import untraced
 from flambeau.trace.liveness import HELD
 from flambeau.trace.loops import FAR, ends_round
 from flambeau.trace.meta import is_dense, meta, same_layout
-from flambeau.trace.overlap import assigned_strides, is_assigned_to_itself, refuse_overlap, refuse_overlaps
+from flambeau.trace.overlap import assigned_strides, is_assigned_to_itself, refuse_overlap, refuse_unlike
 from flambeau.trace.place import here, stacklevel
 from flambeau.trace.recorder import ALIAS, IN, Boundary, Fragment, Trace, is_view, local, run_in, storage_of
 from flambeau.trace.state import ASSIGN, State
@@ -437,7 +437,7 @@ def _is_kept(tr: Trace, root: int) -> bool:
 
 def replace(function: Callable[..., Tensor], target: Tensor, args: Sequence[Any], kwargs: Mapping[str, Any], name: str) -> Tensor:
     """Overwrite `target` with the new value `function(target, *args, **kwargs)`, whose gradient may use the old one."""
-    refuse_overlaps(target, (*args, *kwargs.values()), name)
+    refuse_unlike(target, (*args, *kwargs.values()), name, lambda: function(target, *args, **kwargs))
     given = (*args, *kwargs.values())
     ready = make_ready(target, given, name)
     if ready is not given:

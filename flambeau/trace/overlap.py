@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from flambeau.trace.meta import Meta
@@ -89,6 +89,18 @@ def refuse_overlap(target: Any, source: Any, name: str) -> None:
         f"Please clone() the tensor before performing the operation. (Input: shape {list(s.shape)}, strides {list(s.strides)}, offset "
         f"{source.storage_offset()}; written to: shape {list(m.shape)}, strides {list(m.strides)}, offset {target.storage_offset()}.)"
     )
+
+
+def refuse_unlike(target: Any, sources: Iterable[Any], name: str, call: Callable[[], Any]) -> None:
+    """`refuse_overlaps`, but what is wrong with the arguments themselves, which `call` raises, is said first."""
+    refused = None
+    try:
+        refuse_overlaps(target, sources, name)
+    except RuntimeError as error:
+        refused = error
+    if refused is not None:
+        call()
+        raise refused
 
 
 def refuse_overlaps(target: Any, sources: Iterable[Any], name: str) -> None:

@@ -24,15 +24,23 @@ def is_ours(file: str) -> bool:
     return found
 
 
+PUBLIC: Final[set[str]] = set()  # names of public functions and methods (ops/guard.py)
+_INNER: Final = frozenset(("forward", "index"))  # what a program calls by `module(x)` and `x[i]`
+
+
 @record
 class Place:
-    """A place in the user's program. The modules are weakly held, from the inside out, and get their path when it is asked for."""
+    """A place in the user's program, and the public function that is called there (empty where it has no name of its own: `x[i]`).
 
-    __slots__ = ("file", "line", "modules")
+    The modules are weakly held, from the inside out, and get their path when it is asked for.
+    """
 
-    def __init__(self, file: str, line: int, modules: tuple[weakref.ref[Any], ...]) -> None:
+    __slots__ = ("file", "function", "line", "modules")
+
+    def __init__(self, file: str, line: int, function: str, modules: tuple[weakref.ref[Any], ...]) -> None:
         self.file = file
         self.line = line
+        self.function = function
         self.modules = modules
 
     def module(self) -> str | None:
@@ -47,9 +55,12 @@ class Place:
                 names.append(name)
         return f"{'.'.join(names)} ({type(modules[0]).__name__})" if names else type(modules[0]).__name__
 
-    def __str__(self) -> str:
+    def told(self, operation: str) -> str:
+        """The place of an operation, with the public function that has called it, if that is another."""
         module = self.module()
-        return f"at {self.file}:{self.line}" + ("" if module is None else f", in module {module}")
+        called = self.function.strip("_")
+        within = "" if not called or called in operation else f", in {self.function}()"
+        return f"at {self.file}:{self.line}{within}" + ("" if module is None else f", in module {module}")
 
 
 def line_here() -> tuple[str, int]:
@@ -71,6 +82,24 @@ def stacklevel() -> int:
     return level
 
 
+def _name_of(operation: Any) -> str:
+    name: str = operation.__name__ if hasattr(operation, "__name__") else operation.name  # a remembered function, or an operation's record
+    return name.rsplit(".", 1)[-1]
+
+
+def _function_here() -> str:
+    """The outermost public function of ours that is under way in this thread. An operation that has not been called before is its stub there."""
+    found = ""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and is_ours(frame.f_code.co_filename):
+        operation = frame.f_globals.get("OP")
+        name = frame.f_code.co_name if operation is None else _name_of(operation)
+        if name in PUBLIC and name not in _INNER:
+            found = name
+        frame = frame.f_back
+    return found
+
+
 def here() -> Place:
     """The place of the call that is under way in this thread."""
     file, line = line_here()
@@ -84,4 +113,4 @@ def here() -> Place:
                 last = module
                 modules.append(weakref.ref(module))
         walk = walk.f_back
-    return Place(file, line, tuple(modules))
+    return Place(file, line, _function_here(), tuple(modules))

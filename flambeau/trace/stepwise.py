@@ -229,6 +229,8 @@ def locate(error: Exception, state: State, under_way: Place | None = None) -> No
         said = f"{operation_name(state)}(): {said}" if bound is None else text(state, bound, error.value)
     else:
         said = f"{operation_name(state)}(): {said}"
-    place = f"{state.place}; or at another line that makes the same calls: under flambeau.set_sync(True) it is the call that raises"
-    error.args = (f"{said}\n[{place if under_way is None else under_way}]",)
+    place = (under_way or state.place).told(operation_name(state))
+    if under_way is None:
+        place += "; or at another line that makes the same calls: under flambeau.set_sync(True) it is the call that raises"
+    error.args = (f"{said}\n[{place}]",)
     error.located = True  # type: ignore[attr-defined]

@@ -116,7 +116,15 @@ def without_users(error: BaseException) -> bool:
 def explained(error: BaseException, name: str, names: Sequence[str], values: Sequence[Any]) -> Exception:
     """An error that Python raised, as one that says which function was given what."""
     title = name.rsplit(".", 1)[-1]
-    told = [(n, v) for n, v in zip(names, values, strict=False) if n != "self" and not n.strip("*").startswith("_") and not isinstance(v, Missing)]
+    given: list[tuple[str, Any]] = []
+    for n, v in zip(names, values, strict=False):
+        if n.startswith("**") and isinstance(v, dict):
+            given += v.items()
+        elif n.startswith("*") and isinstance(v, tuple):
+            given += [("", x) for x in v]
+        else:
+            given.append((n, v))
+    told = [(n, v) for n, v in given if n != "self" and (not n or not n.strip("*").startswith("_")) and not isinstance(v, Missing)]
     got = ", ".join([f"{n}={_shown(v)}" if n else _shown(v) for n, v in told])
     kind: type[Exception] = IndexError if isinstance(error, IndexError) else RuntimeError if isinstance(error, _OF_VALUES) else TypeError
     if isinstance(error, ValueError) and str(error).startswith(_OF_TEXT):

@@ -251,3 +251,21 @@ def test_every_operation_says_what_its_indices_must_be(monkeypatch: pytest.Monke
 def _through_refusals(nodes: Any) -> dict[int, int]:
     """By the slot of `where(i < 0, refused, i)`: the slot of i."""
     return {n.outputs[0]: n.inputs[2] for n in nodes if n.op == "where"}
+
+
+@pytest.mark.parametrize("pending", [False, True])
+def test_the_error_names_the_public_function(pending: bool) -> None:
+    """Not only what it is made of: `max_unpool2d` of a scatter, `index_reduce_` of a reduction, `put_` of a write."""
+    add = int(pending)  # a computed index is found out when it is read
+
+    def bad(*shape: int) -> ft.Tensor:
+        return ft.full(shape, 77 - add) + add if pending else ft.full(shape, 77).clone().detach()
+
+    calls = {
+        "max_unpool2d": lambda: ft.nn.functional.max_unpool2d(ft.ones(1, 1, 2, 2), bad(1, 1, 2, 2), 2), "put_": lambda: ft.ones(3).put_(bad(2), ft.ones(2)),
+        "index_reduce_": lambda: ft.ones(3, 3).index_reduce_(0, bad(2), ft.ones(2, 3), "prod"), "gather": lambda: ft.ones(3).gather(0, bad(2)),
+    }  # fmt: skip
+    for name, call in calls.items():
+        with pytest.raises(IndexError, match=f"(?s){name}.*test_index_at_the_call.py") as caught:
+            call().tolist()
+        assert "index()" not in str(caught.value) and "forward()" not in str(caught.value)

@@ -72,10 +72,11 @@ def internal(o: Outcome) -> bool:
 
 
 def names(wrong: Wrong, text: str) -> bool:
-    """Whether a message names the function, by its name or by that of the one that it is another name of (`clip` is `clamp`)."""
+    """Whether a message names the function: by its name, by that of the one that it is another name of (`clip` is `clamp`), or by what a lazy module
+    is from its first call on."""
     function = wrong.call.function(Scope(flambeau))
     found = text.lower().replace("_", "")
-    called = {wrong.call.name, getattr(function, "__name__", ""), type(getattr(function, "__self__", None)).__name__}
+    called = {wrong.call.name.removeprefix("Lazy"), getattr(function, "__name__", ""), type(getattr(function, "__self__", None)).__name__}
     return any(name and name.strip("_").lower().replace("_", "") in found for name in called)
 
 

@@ -32,6 +32,15 @@ def test_a_sample_of_wrong_calls() -> None:
     assert [f for f in found if f[0] in ("internal", "hang", "crash", "after")] == []
 
 
+def test_wrong_calls_of_modules_name_them() -> None:
+    """Constructors and forwards of all modules: the module's name in the text, also where one inside of it has refused the input, and PyTorch's type."""
+    choice = Choice(["modules"], sample=250, seed=5)
+    theirs = gathered("torch", choice, {})
+    found = list(differences(choice, theirs, gathered("flambeau", choice, theirs)))
+    assert len(found) > 250
+    assert [f for f in found if f[0] in ("unnamed", "type", "internal", "crash", "after")] == []
+
+
 def test_every_kind_of_wrong_value_is_made() -> None:
     made = {w.how for call in table("creation") for w in wrong_calls(call)}
     assert made == {*WRONG, *STRUCTURE}
@@ -56,6 +65,15 @@ CASES: dict[str, tuple[Any, type[Exception], tuple[str, ...]]] = {
     "no tensor below": (lambda m: m._softmax_backward_data(m.ones(2), 0, 0, m.float32), TypeError, ("_softmax_backward_data", "output", "int")),
     "no dtype below": (lambda m: m._softmax_backward_data(m.ones(2), m.ones(2), 0, 3), TypeError, ("_softmax_backward_data", "input_dtype", "int")),
     "odd sizes": (lambda m: m.testing.make_tensor((object(),), dtype=m.float32, device="cpu"), TypeError, ("make_tensor", "shape", "object")),
+    "a module's constructor": (lambda m: m.nn.Conv1d(3, 4, 3, groups=2), ValueError, ("Conv1d", "in_channels")),
+    "an inherited constructor": (lambda m: m.nn.CELU(alfa=2.0), TypeError, ("CELU", "alfa")),
+    "a recurrent constructor": (lambda m: m.nn.LSTM(3, 2, num_layers="a"), TypeError, ("LSTM", "num_layers")),
+    "a distribution": (lambda m: m.distributions.Normal(None, 1.0), ValueError, ("Normal", "NoneType")),
+    "a cell's state": (lambda m: m.nn.LSTMCell(2, 3)(m.ones(2), m.ones(0)), IndexError, ("LSTMCell",)),
+    "a cell's stacked state": (lambda m: m.nn.LSTMCell(2, 3)(m.ones(2, 2), m.ones(2, 2, 3)), TypeError, ("LSTMCell", "hx")),
+    "outputs": (lambda m: m.autograd.grad("a", m.ones(2, requires_grad=True)), AssertionError, ("grad", "outputs", "str")),
+    "inputs": (lambda m: m.autograd.grad(m.ones(2, requires_grad=True).sum(), "a"), RuntimeError, ("grad", "inputs", "str")),
+    "what is written and read": (lambda m: (lambda x: x.index_copy_(None, m.tensor([0, 1]), x))(m.ones(2)), TypeError, ("index_copy", "dim", "NoneType")),
     "a generator": (lambda m: m.ones(2).normal_(generator=m.nn.ReLU()), TypeError, ("normal_", "generator", "ReLU")),
 }  # fmt: skip
 
@@ -69,6 +87,12 @@ def test_message(name: str) -> None:
         call(flambeau)
     for word in words:
         assert word in str(caught.value), str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["int32", "uint8", "bool", "float64", "float16", "complex64"])
+def test_a_fill_value_in_a_tensor_counts_as_its_number(name: str) -> None:
+    kinds = {str(m.full((2,), m.tensor(1, dtype=getattr(m, name))).dtype).rpartition(".")[2] for m in (torch, flambeau)}
+    assert len(kinds) == 1
 
 
 def test_known_calls_see_wrong_arguments_too() -> None:

@@ -25,7 +25,7 @@ class Net(nn.Module):
 
 
 def test_error_names_the_module_path():
-    with pytest.raises(RuntimeError, match=r"\[in module 'blocks\.0\.0' \(Linear\)\]$"):
+    with pytest.raises(RuntimeError, match=r"\[in module 'blocks\.0\.0' \(Linear\) of Net\]$"):
         Net()(torch.ones(2, 5))
     with pytest.raises(RuntimeError, match=r"\[in module Linear\]$"):
         nn.Linear(3, 2)(torch.ones(2, 5))

@@ -133,6 +133,7 @@ def one_hot(input: Tensor, num_classes: int = -1) -> Tensor:
     """int64 tensor with a last dimension of `num_classes` (-1: the largest index + 1) that is 1 at the index, else 0."""
     if input.dtype != torch.int64:
         raise RuntimeError("one_hot is only applicable to index tensor of type LongTensor.")
+    num_classes = int(num_classes)  # -1 of a tensor of bytes is none
     if num_classes == 0 or num_classes < -1:
         raise RuntimeError("num_classes should be positive")
     if input.is_meta and num_classes > 0:

@@ -138,7 +138,7 @@ class _LazyConv(LazyModuleMixin, _ConvNd):
             return
         self.in_channels = self._channels_of(input)
         if self.in_channels % self.groups:
-            raise ValueError("in_channels must be divisible by groups")
+            raise ValueError(f"in_channels must be divisible by groups, but got {self.in_channels} and groups={self.groups}")
         ends = (self.in_channels, self.out_channels // self.groups) if self.transposed else (self.out_channels, self.in_channels // self.groups)
         with torch.no_grad():
             self.weight.materialize((*ends, *self.kernel_size))  # type: ignore[attr-defined]

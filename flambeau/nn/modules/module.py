@@ -11,7 +11,7 @@ import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from types import ModuleType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import flambeau as torch
 from flambeau import __future__ as conversions
@@ -565,13 +565,16 @@ _EXTRA_STATE_KEY_SUFFIX = "_extra_state"
 MODULE_CALLS.add(Module.__call__.__code__)
 
 
+_LOCATED: Final = frozenset((RuntimeError, ValueError, IndexError, TypeError, IndexRangeError, NotImplementedError, AssertionError))
+
+
 def _locate(error: Exception, module: Module) -> None:
     """Add the module's path, from the outermost module that the error passes, as the last line of its message.
 
     Runs only while an exception unwinds: each module prepends the path under which it holds the module below. Only plain
     exceptions with one text are changed, so that a user's own exception classes keep their arguments.
     """
-    if type(error) not in (RuntimeError, ValueError, IndexError, TypeError, IndexRangeError) or getattr(error, "located", False):
+    if type(error) not in _LOCATED or getattr(error, "located", False):
         return
     found = error.__dict__.get("_flambeau_path")
     if found is None:
@@ -586,4 +589,5 @@ def _locate(error: Exception, module: Module) -> None:
         below = module
     error._flambeau_path = (text, origin, below, path)  # type: ignore[attr-defined]
     kind = type(origin).__name__
-    error.args = (f"{text}\n[in module {f'{path!r} ({kind})' if path else kind}]",)
+    place = f"{path!r} ({kind}) of {type(module).__name__}" if path else kind
+    error.args = (f"{text}\n[in module {place}]",)

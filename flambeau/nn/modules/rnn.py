@@ -301,7 +301,7 @@ class RNNCellBase(Module):
         x = input if input.ndim == 2 else input.unsqueeze(0)
         if state is None:
             return x, (torch.zeros(x.shape[0], self.hidden_size, dtype=x.dtype, device=x.device),) * count
-        state = tuple(s if s.ndim == 2 else s.unsqueeze(0) for s in state)
+        state = tuple(s if s.ndim == 2 else s.unsqueeze(0) for s in [state[i] for i in range(count)])
         for s in state:
             if tuple(s.shape) != (x.shape[0], self.hidden_size):
                 raise RuntimeError(
@@ -336,6 +336,8 @@ class LSTMCell(RNNCellBase):
         super().__init__(input_size, hidden_size, bias, 4, device, dtype)
 
     def forward(self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
+        if isinstance(hx, Tensor) and hx.ndim and input.ndim == 2:
+            raise TypeError("LSTMCell: argument 'hx' must be a tuple of Tensors (h, c), not Tensor")
         x, (h, c) = self._enter(input, None if hx is None else tuple(hx), 2)
         h, c = recurrent.lstm_cell(x, h, c, self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
         return (h, c) if input.ndim == 2 else (h.squeeze(0), c.squeeze(0))
