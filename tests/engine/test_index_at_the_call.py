@@ -266,6 +266,6 @@ def test_the_error_names_the_public_function(pending: bool) -> None:
         "index_reduce_": lambda: ft.ones(3, 3).index_reduce_(0, bad(2), ft.ones(2, 3), "prod"), "gather": lambda: ft.ones(3).gather(0, bad(2)),
     }  # fmt: skip
     for name, call in calls.items():
-        with pytest.raises(IndexError, match=f"(?s){name}.*test_index_at_the_call.py") as caught:
+        with pytest.raises(IndexError, match=name) as caught:
             call().tolist()
-        assert "index()" not in str(caught.value) and "forward()" not in str(caught.value)
+        assert "test_index_at_the_call.py:" in str(caught.value) and "index()" not in str(caught.value) and "forward()" not in str(caught.value)
