@@ -10,6 +10,7 @@ from typing import Any
 __path__.append(_os.path.join(_os.path.dirname(__file__), "torch_names"))
 
 from flambeau import dtypes as _dtypes
+from flambeau import inner_modules as _inner_modules
 from flambeau import statistics as _statistics
 from flambeau import tracebacks as _tracebacks
 from flambeau.devices import Device as device
@@ -371,6 +372,8 @@ _guard("", Tensor.__dict__)
 _document("torch", globals())
 _document("torch.Tensor", Tensor.__dict__)
 
+_inner_modules.install()
+
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *_LAZY_MODULES, *_LAZY_NAMES, *_FROM_FUNCTIONAL})
@@ -395,6 +398,6 @@ def __getattr__(name: str) -> Any:
         return found
     if name.startswith("__"):
         raise AttributeError(name)
-    from flambeau.names import missing
+    from flambeau.names import otherwise
 
-    raise missing("torch", name, globals())
+    return otherwise("torch", name, globals())

@@ -17,6 +17,8 @@ from importlib.util import find_spec
 from types import FunctionType, ModuleType
 from typing import Any, Final
 
+from flambeau import inner_modules
+
 PYTORCH: Final = "2.13.0"  # whose API this is
 _HOME: Final = "flambeau"
 _NAMES: Final = ("torch", "functorch")  # what PyTorch's distribution has
@@ -152,7 +154,7 @@ class TorchFinder:
             return _alias(own, ours, name)
         if not name.startswith("flambeau."):
             return None
-        found = importlib.machinery.PathFinder.find_spec(name, path)
+        found = importlib.machinery.PathFinder.find_spec(name, path) or inner_modules.find_spec(name)
         if found is not None and found.loader is not None:
             loader: Any = found.loader
             execute = loader.exec_module

@@ -37,9 +37,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    from flambeau.names import missing
+    from flambeau.names import otherwise
 
-    raise missing("torch.fft", name, __all__)
+    return otherwise("torch.fft", name, __all__)
 
 
 from flambeau.documentation import document as _document  # noqa: E402

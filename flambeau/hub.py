@@ -111,9 +111,9 @@ def __getattr__(name: str) -> Any:
         except ImportError:
             return _NoBar
         return tqdm
-    from flambeau.names import missing
+    from flambeau.names import otherwise
 
-    raise missing("torch.hub", name, globals())
+    return otherwise("torch.hub", name, globals())
 
 
 @contextlib.contextmanager

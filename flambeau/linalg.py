@@ -46,9 +46,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    from flambeau.names import missing
+    from flambeau.names import otherwise
 
-    raise missing("torch.linalg", name, __all__)
+    return otherwise("torch.linalg", name, __all__)
 
 
 from flambeau.documentation import document as _document  # noqa: E402

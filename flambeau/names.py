@@ -95,11 +95,21 @@ def missing(space: str, name: str, known: Iterable[str]) -> AttributeError:
     return MissingName(space, name, known)
 
 
+def otherwise(space: str, name: str, known: Iterable[str]) -> Any:
+    """What the last line of a module's `__getattr__` gives: PyTorch's module of that name, imported now; else the error of `missing`."""
+    from flambeau.inner_modules import submodule
+
+    found = submodule(space, name)
+    if found is None:
+        raise missing(space, name, known)
+    return found
+
+
 def answering(space: str, members: Mapping[str, Any]) -> Callable[[str], Any]:
     """A module's `__getattr__`, for a namespace all of whose names are there: it says what is near to one that is not."""
 
     def missing_name(name: str) -> Any:
-        raise missing(space, name, members)
+        return otherwise(space, name, members)
 
     return missing_name
 

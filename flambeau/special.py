@@ -61,9 +61,9 @@ def log_softmax(input: Any, dim: int, dtype: Any = None) -> Any:
 
 
 def __getattr__(name: str) -> Any:
-    from flambeau.names import missing
+    from flambeau.names import otherwise
 
-    raise missing("torch.special", name, __all__)
+    return otherwise("torch.special", name, __all__)
 
 
 from flambeau.documentation import document as _document  # noqa: E402

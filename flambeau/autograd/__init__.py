@@ -125,9 +125,9 @@ def __getattr__(name: str) -> Any:
         return found
     if name in _MODULES:
         return importlib.import_module(f"flambeau.autograd.{name}")
-    from flambeau.names import missing
+    from flambeau.names import otherwise
 
-    raise missing("torch.autograd", name, globals())
+    return otherwise("torch.autograd", name, globals())
 
 
 from flambeau.documentation import document as _document

@@ -52,6 +52,6 @@ def __getattr__(name: str) -> Any:
         import importlib
 
         return importlib.import_module(f"flambeau.backends.{name}")
-    from flambeau.names import missing
+    from flambeau.names import otherwise
 
-    raise missing("torch.backends", name, globals())
+    return otherwise("torch.backends", name, globals())

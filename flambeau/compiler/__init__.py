@@ -24,6 +24,6 @@ def __getattr__(name: str) -> Any:
         from flambeau import compiling
 
         return getattr(compiling, name)
-    from flambeau.names import missing
+    from flambeau.names import otherwise
 
-    raise missing("torch.compiler", name, globals())
+    return otherwise("torch.compiler", name, globals())

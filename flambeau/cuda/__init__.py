@@ -10,6 +10,7 @@ from typing import Any
 
 from flambeau import absent as _absent
 from flambeau.devices import Device as _Device
+from flambeau.settings import OutOfMemoryError as OutOfMemoryError
 
 _refuse = _absent.not_compiled("CUDA")
 _TABLE = """
@@ -117,6 +118,14 @@ def _is_compiled() -> bool:
     return False
 
 
+_initialized = False
+
+
+def _is_in_bad_fork() -> bool:
+    """False: there is no state of CUDA that a fork could break."""
+    return False
+
+
 def _lazy_init() -> None:
     """Refused, as init()."""
     _refuse("_lazy_init")
@@ -133,6 +142,6 @@ def __getattr__(name: str) -> Any:
                 raise
     if name.startswith("__"):
         raise AttributeError(name)
-    from flambeau.names import missing
+    from flambeau.names import otherwise
 
-    raise missing("torch.cuda", name, globals())
+    return otherwise("torch.cuda", name, globals())

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
 from flambeau import absent
 from flambeau.names import answering as _answering
 
@@ -11,9 +15,16 @@ range_pop() !
 range_start(msg) !
 range_end(range_id) !
 mark(msg) !
-range(msg, *args, **kwargs) !
 """
 _MESSAGE = "NVTX functions not installed. Are you sure you have a CUDA build? torch.profiler.record_function names ranges here"
-__all__ = absent.define(globals(), _TABLE, absent.refusal(RuntimeError, _MESSAGE), "CUDA")
+__all__ = [*absent.define(globals(), _TABLE, absent.refusal(RuntimeError, _MESSAGE), "CUDA"), "range"]
+
+
+@contextmanager
+def range(msg: str, *args: Any, **kwargs: Any) -> Iterator[None]:
+    """A range as a context manager or a decorator; it refuses when it is entered, not when it is made."""
+    globals()["range_push"](msg.format(*args, **kwargs))
+    yield
+
 
 __getattr__ = _answering("torch.cuda.nvtx", globals())

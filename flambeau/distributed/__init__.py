@@ -139,6 +139,6 @@ def __getattr__(name: str) -> Any:
         return getattr(importlib.import_module(f"flambeau.distributed.{_LAZY_NAMES[name]}"), name)
     if name in ("DeviceMesh", "init_device_mesh"):
         return getattr(importlib.import_module("flambeau.distributed.device_mesh"), name)
-    from flambeau.names import missing
+    from flambeau.names import otherwise
 
-    raise missing("torch.distributed", name, globals())
+    return otherwise("torch.distributed", name, globals())

@@ -69,9 +69,9 @@ for _name, _module in list(vars().items()):
 
 
 def __getattr__(name: str) -> object:
-    from flambeau.names import missing
+    from flambeau.names import otherwise
 
-    raise missing("torch.distributions", name, __all__)
+    return otherwise("torch.distributions", name, __all__)
 
 
 from flambeau.documentation import document as _document

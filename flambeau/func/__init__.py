@@ -37,9 +37,9 @@ def __getattr__(name: str) -> Any:
         return found
     if name.startswith("__"):
         raise AttributeError(name)
-    from flambeau.names import missing
+    from flambeau.names import otherwise
 
-    raise missing("torch.func", name, __all__)
+    return otherwise("torch.func", name, __all__)
 
 
 def __dir__() -> list[str]:

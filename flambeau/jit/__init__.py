@@ -59,6 +59,6 @@ def __getattr__(name: str) -> Any:
         import importlib
 
         return importlib.import_module("flambeau.jit.script")
-    from flambeau.names import missing
+    from flambeau.names import otherwise
 
-    raise missing("torch.jit", name, globals())
+    return otherwise("torch.jit", name, globals())

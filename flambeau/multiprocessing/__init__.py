@@ -65,9 +65,9 @@ def __getattr__(name: str) -> _Any:
         raise AttributeError(name)
     found = getattr(_multiprocessing, name, _MISSING)
     if found is _MISSING:
-        from flambeau.names import missing
+        from flambeau.names import otherwise
 
-        raise missing("torch.multiprocessing", name, dir(_multiprocessing))
+        return otherwise("torch.multiprocessing", name, dir(_multiprocessing))
     return found
 
 

@@ -60,6 +60,6 @@ _MODULES = frozenset(
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return importlib.import_module(f"flambeau.onnx.{name}")
-    from flambeau.names import missing
+    from flambeau.names import otherwise
 
-    raise missing("torch.onnx", name, globals())
+    return otherwise("torch.onnx", name, globals())

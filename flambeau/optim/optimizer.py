@@ -515,6 +515,6 @@ def __getattr__(name: str) -> Any:
 
     if name.startswith("_") and not name.startswith("__") and hasattr(parts, name):
         return getattr(parts, name)
-    from flambeau.names import missing
+    from flambeau.names import otherwise
 
-    raise missing("torch.optim.optimizer", name, globals())
+    return otherwise("torch.optim.optimizer", name, globals())

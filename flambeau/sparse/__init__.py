@@ -117,9 +117,9 @@ def __getattr__(name: str) -> Any:
 
         globals().update({own: getattr(semi_structured, own) for own in _SEMI_STRUCTURED})
         return globals()[name]
-    from flambeau.names import missing
+    from flambeau.names import otherwise
 
-    raise missing("torch.sparse", name, globals())
+    return otherwise("torch.sparse", name, globals())
 
 
 def __dir__() -> list[str]:

@@ -15,9 +15,9 @@ _NAMES = frozenset((
 def __getattr__(name: str) -> Any:
     if name in _NAMES:
         return getattr(_torch, name)
-    from flambeau.names import missing
+    from flambeau.names import otherwise
 
-    raise missing("torch.functional", name, globals())
+    return otherwise("torch.functional", name, globals())
 
 
 from flambeau.ops.guard import guard as _guard  # noqa: E402 - all public names are there now

@@ -16,6 +16,6 @@ def __getattr__(name: str) -> Any:
         from flambeau.utils import backend_registration
 
         return getattr(backend_registration, name)
-    from flambeau.names import missing
+    from flambeau.names import otherwise
 
-    raise missing("torch.utils", name, globals())
+    return otherwise("torch.utils", name, globals())

@@ -14,6 +14,6 @@ def __getattr__(name: str) -> Any:
         from flambeau import hub
 
         return hub.tqdm
-    from flambeau.names import missing
+    from flambeau.names import otherwise
 
-    raise missing("torch.utils.model_zoo", name, globals())
+    return otherwise("torch.utils.model_zoo", name, globals())

@@ -8,7 +8,6 @@ quantized = torch.ao.quantization.convert(prepared)  # integers
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 from flambeau.ao.quantization.calibrated import awq, awq_linear, gptq, gptq_linear
@@ -64,5 +63,6 @@ def __getattr__(name: str) -> Any:
         import importlib
 
         return importlib.import_module(f"flambeau.ao.quantization.{name}")
-    why = f"module 'torch.ao.quantization' has no attribute {name!r} in flambeau"
-    raise AttributeError(why, name=name, obj=sys.modules[__name__])
+    from flambeau.names import otherwise
+
+    return otherwise("torch.ao.quantization", name, globals())

@@ -54,3 +54,7 @@ def amp_definitely_not_available() -> bool:
 
 
 __all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd"]
+
+from flambeau.names import answering as _answering
+
+__getattr__ = _answering("torch.cuda.amp", globals())

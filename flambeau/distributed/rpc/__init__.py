@@ -22,3 +22,7 @@ get_worker_info(worker_name=None) !
 """,
     "RRef WorkerInfo BackendType RpcBackendOptions TensorPipeRpcBackendOptions",
 )
+
+from flambeau.names import answering as _answering
+
+__getattr__ = _answering("torch.distributed.rpc", globals())

@@ -93,6 +93,6 @@ def __getattr__(name: str) -> Any:
         from importlib import import_module
 
         return import_module(f"flambeau.nn.attention.{name}")
-    from flambeau.names import missing
+    from flambeau.names import otherwise
 
-    raise missing("torch.nn.attention", name, globals())
+    return otherwise("torch.nn.attention", name, globals())

@@ -21,6 +21,6 @@ def __getattr__(name: str) -> Any:
         return import_module("flambeau.nn.parallel.distributed").DistributedDataParallel
     if name == "distributed":
         return import_module("flambeau.nn.parallel.distributed")
-    from flambeau.names import missing
+    from flambeau.names import otherwise
 
-    raise missing("torch.nn.parallel", name, globals())
+    return otherwise("torch.nn.parallel", name, globals())

@@ -34,6 +34,10 @@ def _decorator(fn: Any = None, *args: Any, **kwargs: Any) -> Any:
 disallow_in_graph = forbid_in_graph = nonstrict_trace = dont_skip_tracing = disable_nested_graph_breaks = run = _decorator
 
 
+def reset_code_caches() -> None:
+    """Accepted: code of functions is not kept."""
+
+
 def graph_break(msg: str = "") -> None:
     """Accepted."""
 

@@ -53,9 +53,9 @@ def __getattr__(name: str) -> Any:
         return getattr(import_module("flambeau.utils.data.datapipes.datapipe"), name)
     if name in ("_utils", "datapipes", "graph_settings"):
         return import_module(f"flambeau.utils.data.{name}")
-    from flambeau.names import missing
+    from flambeau.names import otherwise
 
-    raise missing("torch.utils.data", name, globals())
+    return otherwise("torch.utils.data", name, globals())
 
 
 from flambeau.documentation import document as _document

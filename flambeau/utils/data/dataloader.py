@@ -323,6 +323,6 @@ def __getattr__(name: str) -> Any:
         from flambeau.utils.data.multiprocess import MultiProcess
 
         return MultiProcess
-    from flambeau.names import missing
+    from flambeau.names import otherwise
 
-    raise missing("torch.utils.data.dataloader", name, globals())
+    return otherwise("torch.utils.data.dataloader", name, globals())

@@ -19,3 +19,6 @@ from flambeau.ao.nn.intrinsic.fused import (
     LinearReLU,
     _FusedModule,
 )
+from flambeau.names import answering as _answering
+
+__getattr__ = _answering("torch.ao.nn.intrinsic", globals())

@@ -71,3 +71,7 @@ def _conv(dims: int) -> Any:
 
 
 Conv1d, Conv2d, Conv3d = (_conv(d) for d in (1, 2, 3))
+
+from flambeau.names import answering as _answering
+
+__getattr__ = _answering("torch.ao.nn.qat", globals())

@@ -30,3 +30,6 @@ from flambeau.ao.nn.quantized.pointwise import (
     Sigmoid,
     Softmax,
 )
+from flambeau.names import answering as _answering
+
+__getattr__ = _answering("torch.ao.nn.quantized", globals())
