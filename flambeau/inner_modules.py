@@ -68,6 +68,12 @@ def submodule(space: str, name: str) -> ModuleType | None:
     return importlib.import_module(_HOME + own) if own in _table()[0] else None
 
 
+def submodules(space: str) -> list[str]:
+    """The names of the modules that `submodule` knows in a namespace."""
+    inside = f"{space}.".partition(".")[2]
+    return [own[len(inside) :] for own in _table()[0] if own.startswith(inside) and "." not in own[len(inside) :]]
+
+
 class _Finder:
     """Asked last, when no file has the module's name."""
 

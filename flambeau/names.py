@@ -106,7 +106,18 @@ def otherwise(space: str, name: str, known: Iterable[str]) -> Any:
 
 
 def answering(space: str, members: Mapping[str, Any]) -> Callable[[str], Any]:
-    """A module's `__getattr__`, for a namespace all of whose names are there: it says what is near to one that is not."""
+    """A module's `__getattr__`, for a namespace all of whose names are there: it says what is near to one that is not.
+
+    `members` are the module's globals; `dir` of it lists PyTorch's modules, too, which are imported when they are asked for.
+    """
+
+    def listed() -> list[str]:
+        from flambeau.inner_modules import submodules
+
+        return sorted({*members, *submodules(space)})
+
+    if isinstance(members, dict):
+        members.setdefault("__dir__", listed)
 
     def missing_name(name: str) -> Any:
         return otherwise(space, name, members)

@@ -123,4 +123,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_SEMI_STRUCTURED})
+    return sorted({*globals(), *_SEMI_STRUCTURED, "semi_structured"})

@@ -150,7 +150,7 @@ SUITES = (
     Suite("pytorch-optimizer", "pytorch-optimizer", "kozistr/pytorch_optimizer", "v3.9.0", "a sample of all: 1 of 20", "tests", "tests --every 20"),
     Suite("opacus", "opacus", "pytorch/opacus", "v1.5.4", "gradients by sample, private layers, validators, schedulers: 1 of 4", "opacus/tests",
           _under("opacus/tests", "grad_samples dp_layers validators schedulers") + " --every 4"),
-    Suite("zuko", "zuko", "probabilists/zuko", "1.6.0", "a sample of all: 1 of 2", "tests", "tests --every 2"),
+    Suite("zuko", "zuko", "probabilists/zuko", "1.6.0", "all", "tests", "tests"),
     Suite("torchjd", "torchjd", "TorchJD/torchjd", "v0.8.1", "unit tests: 1 of 20", "tests pyproject.toml", "tests/unit --every 20"),
     Suite("snntorch", "snntorch", "jeshraghian/snntorch", "v0.9.4", "all", "tests", "tests"),
     Suite("torchio", "torchio", "fepegar/torchio", "main", "data, transforms: 1 of 3", "tests", _under("tests", "data transforms") + " --every 3"),
