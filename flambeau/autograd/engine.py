@@ -318,12 +318,13 @@ class Engine:
             gradient, given = gradient.expand(t.shape), True
         if hasattr(t, "_for_gradients"):  # a DTensor, whose `.grad` is one
             gradient = t._for_gradients()[0](gradient)
-        if t._grad is None:
+        before = t._grad
+        if before is None:
             t.grad = _own_copy(t, gradient) if given else gradient
-        elif self.create or t.grad.layout is not gradient.layout:
-            t.grad = gradient + t.grad if t.grad.is_sparse else t.grad + gradient
+        elif self.create or before.layout is not gradient.layout:
+            t.grad = gradient + before if before.is_sparse else before + gradient
         else:
-            t.grad.add_(gradient)
+            before.add_(gradient)
 
     def _for_each(self, function: Callable[..., Tensor], gradient: Tensor, *more: Any) -> Tensor:
         """`function(gradient, *more)`, for each pass of a batched one."""

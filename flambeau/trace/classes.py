@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from flambeau.compiler.graph import Node, Value, contiguous_strides
 from flambeau.runtime.untracked import untrack_all
 from flambeau.statistics import counters
-from flambeau.symbols import Code, Recording, at_sizes
+from flambeau.symbols import Code, Recording
 from flambeau.trace.ahead import came_by, reached
 from flambeau.trace.fragment import Moved, OffsetNeeded
 from flambeau.trace.from_model import NEW, Ints, Symbol, Variant, compared, made_at, tried
@@ -447,7 +447,7 @@ def _agrees(variant: Variant, state: State, sizes: tuple[int, ...]) -> bool:
     assert model is not None
     if any(getattr(state, name) != getattr(model, name) for name in ("slot", "root_slot", "inputs", "parameters", "requires", "plain", "native", "leaf")):
         return False
-    nodes, values = concrete(model, sizes)
+    nodes, values = model.concrete(sizes)
     if nodes != state.nodes or values != state.values:
         return False
     metas = [o.meta for o in state.outs] + ([state.meta] if state.meta is not None else [])
@@ -462,9 +462,3 @@ def _agrees(variant: Variant, state: State, sizes: tuple[int, ...]) -> bool:
     found = [layouts[at] for at in variant.of_outs]
     wanted = [(tuple(m.shape), m.strides, m.offset) for m in metas]
     return found == wanted and moved == dynamic and numbers == [n for b in state.bounds for n in (b.low, b.size)]  # type: ignore[no-any-return]
-
-
-def concrete(model: State, sizes: tuple[int, ...]) -> tuple[tuple[Node, ...], list[Value]]:
-    """The nodes and values of a model at given sizes."""
-    plain = at_sizes(sizes)
-    return tuple([n.mapped(plain) for n in model.nodes]), [v.mapped(plain) for v in model.values]

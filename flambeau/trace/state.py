@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from flambeau.compiler.graph import Node, Value
 from flambeau.runtime.untracked import record, untrack_all
+from flambeau.symbols import at_sizes
 from flambeau.trace.limits import Limit
 from flambeau.trace.meta import Meta
 from flambeau.trace.place import Place
@@ -140,12 +141,15 @@ class State:
         self.own_values = values
 
     def _settle(self) -> None:
-        from flambeau.trace.classes import concrete
-
         assert self.model is not None and self.sizes is not None
-        self.own_nodes, self.own_values = concrete(self.model, self.sizes)
+        self.own_nodes, self.own_values = self.model.concrete(self.sizes)
         untrack_all((*self.own_nodes, *self.own_values, self.own_nodes, self.own_values))
         self.lazy = False
+
+    def concrete(self, sizes: tuple[int, ...]) -> tuple[tuple[Node, ...], list[Value]]:
+        """The nodes and values of a model at given sizes."""
+        plain = at_sizes(sizes)
+        return tuple([n.mapped(plain) for n in self.nodes]), [v.mapped(plain) for v in self.values]
 
     def enter(self, key: Any) -> None:
         """Make it, which is whole, the child of its parent by this key."""
