@@ -10,7 +10,6 @@ from typing import Any
 
 from flambeau import absent as _absent
 from flambeau.devices import Device as _Device
-from flambeau.settings import OutOfMemoryError as OutOfMemoryError
 
 _refuse = _absent.not_compiled("CUDA")
 _TABLE = """
@@ -140,6 +139,8 @@ def __getattr__(name: str) -> Any:
         except ModuleNotFoundError as error:
             if error.name != f"flambeau.cuda.{name}":
                 raise
+    if name == "OutOfMemoryError":  # whose module imports this one, by way of amp
+        return importlib.import_module("flambeau.settings").OutOfMemoryError
     if name.startswith("__"):
         raise AttributeError(name)
     from flambeau.names import otherwise
