@@ -78,6 +78,16 @@ class saved_tensors_hooks(Block):
             _hooks.saved[:] = [entry for entry in _hooks.saved if entry is not before]
             raise
 
+    def __exit__(self, *details: Any) -> None:
+        if self._before:
+            super().__exit__(*details)
+            return
+        # A hook of a backward pass has left the block; what it did ended with that pass.
+        self._cut()
+        entries = [i for i, entry in enumerate(_hooks.saved) if entry == (self.pack_hook, self.unpack_hook)]
+        if entries:
+            del _hooks.saved[entries[-1]]
+
     @staticmethod
     def _cut() -> None:
         """End the trace: what it keeps belongs to one side of the block's edge."""

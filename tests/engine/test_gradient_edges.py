@@ -145,3 +145,18 @@ def test_what_a_hook_enters_ends_with_the_pass() -> None:
         z = (x.exp() * x).sum()
         z.backward()
         assert seen == [] and x.grad is not None
+
+
+def test_what_a_hook_leaves_is_left_once_more_afterwards() -> None:
+    for w in WORLDS:
+        seen: list[Any] = []
+        x = w.ones(2, requires_grad=True)
+        block = w.autograd.graph.saved_tensors_hooks(lambda t, seen=seen: (seen.append("packed"), t)[1], lambda t: t)
+        block.__enter__()
+        y = x * 2
+        y.register_hook(lambda g, block=block: block.__exit__(None, None, None))
+        y.sum().backward()
+        block.__exit__(None, None, None)
+        del seen[:]
+        (x.exp() * x).sum().backward()
+        assert seen == []
