@@ -87,7 +87,7 @@ def gradcheck(
         for o, out in enumerate(outputs):
             if not out.requires_grad:
                 if any(abs(v) > atol for row in numeric[o] for v in row if not isinstance(v, tuple)):
-                    return _fail(raise_exception, o, which, "the numeric gradient is not zero, but the output has no history")
+                    return _fail(raise_exception, o, which, "Numerical gradient for function expected to be zero, as the output has no history")
                 continue
             count = out.numel()
             for j in range(count):
@@ -102,7 +102,8 @@ def gradcheck(
                         if not _close(a, n, atol, rtol):
                             return _fail(
                                 raise_exception, o, which,
-                                f"Jacobian mismatch at input element {i}, output element {j}: numerical {n}, analytical {a}",
+                                f"Jacobian mismatch for output {o} with respect to input {which}, at input element {i}, output element {j}: "
+                                f"numerical {n}, analytical {a}",
                             )  # fmt: skip
     return True
 
