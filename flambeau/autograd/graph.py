@@ -71,6 +71,9 @@ class saved_tensors_hooks(Block):
         _hooks.saved.append(self._before[-1])
 
     def _end(self, before: Any) -> None:
+        if not any(entry is before for entry in _hooks.saved):  # a hook has entered the block once more, which ended with its backward pass
+            mine = [entry for entry in _hooks.saved if any(entry is own for own in self._before)]
+            before = mine[-1] if mine else before
         try:
             self._cut()
             _hooks.saved[:] = [entry for entry in _hooks.saved if entry is not before]

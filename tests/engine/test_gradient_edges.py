@@ -147,6 +147,23 @@ def test_what_a_hook_enters_ends_with_the_pass() -> None:
         assert seen == [] and x.grad is not None
 
 
+def test_a_block_that_its_own_hook_enters_ends() -> None:
+    for w in WORLDS:
+        seen: list[Any] = []
+
+        def unpack(t: Any, w: Any = w, seen: list[Any] = seen) -> Any:
+            seen[0].__enter__()
+            return t
+
+        seen.append(w.autograd.graph.saved_tensors_hooks(lambda t, seen=seen: (seen.append("packed"), t)[1], unpack))
+        x = w.ones(3, requires_grad=True)
+        with seen[0]:
+            x.sin().sum().backward()
+        del seen[1:]
+        (x.exp() * x).sum().backward()
+        assert seen[1:] == []
+
+
 def test_what_a_hook_leaves_is_left_once_more_afterwards() -> None:
     for w in WORLDS:
         seen: list[Any] = []
