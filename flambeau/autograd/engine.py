@@ -318,13 +318,13 @@ class Engine:
             gradient, given = gradient.expand(t.shape), True
         if hasattr(t, "_for_gradients"):  # a DTensor, whose `.grad` is one
             gradient = t._for_gradients()[0](gradient)
-        before = t._grad
-        if before is None:
+        so_far = t._grad
+        if so_far is None:
             t.grad = _own_copy(t, gradient) if given else gradient
-        elif self.create or before.layout is not gradient.layout:
-            t.grad = gradient + before if before.is_sparse else before + gradient
+        elif self.create or so_far.layout is not gradient.layout:
+            t.grad = gradient + so_far if so_far.is_sparse else so_far + gradient
         else:
-            before.add_(gradient)
+            so_far.add_(gradient)
 
     def _for_each(self, function: Callable[..., Tensor], gradient: Tensor, *more: Any) -> Tensor:
         """`function(gradient, *more)`, for each pass of a batched one."""
