@@ -10,6 +10,7 @@ import functools
 import inspect
 import numbers
 import opcode
+import os
 import sys
 from collections.abc import Callable
 from math import inf
@@ -507,10 +508,13 @@ def is_foreign(other: Any) -> bool:
     return not known and not hasattr(other, "__torch_function__") and not hasattr(other, "__index__")
 
 
+_ON_THE_WAY: Final = ("<flambeau operation", __file__, *[os.path.join(os.path.dirname(__file__), n) for n in ("instrument.py", "dispatch.py")])
+
+
 def _from_operator() -> bool:
     """Whether the public function that came to `recover` was called by an operator (`a + b`), not by name."""
     frame = sys._getframe(2)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(("<flambeau operation", __file__)):
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_ON_THE_WAY):
         frame = frame.f_back  # at a first call the wrapper is compiled on the way
     return opcode.opname[frame.f_code.co_code[frame.f_lasti]] in ("BINARY_OP", "COMPARE_OP", "BINARY_SUBTRACT")
 
