@@ -113,7 +113,7 @@ def _check_number(x: Any, d: dtype) -> None:
         if 0 < d.category < 2 and not -(1 << 63) <= x < 1 << (64 if d is dtypes.uint64 else 63):
             raise ValueError(f"Overflow when unpacking long long: {x} does not fit 64 bits")
     elif isinstance(x, complex):
-        fits = d.category == 3
+        fits = d.category in (0, 3)  # any number is a truth value
     elif not isinstance(x, float):
         fits = not isinstance(x, type) and (hasattr(x, "__index__") or hasattr(x, "item") or hasattr(x, "__float__"))
     if not fits:

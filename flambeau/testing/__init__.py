@@ -1,5 +1,6 @@
 """torch.testing: closeness with PyTorch's tolerances and texts, test tensors; and the differential tester (compare.py)."""
 
+from flambeau.testing import _utils as _utils
 from flambeau.testing.close import assert_allclose, assert_close
 from flambeau.testing.compare import Difference, Input, compare, describe
 from flambeau.testing.creation import make_tensor

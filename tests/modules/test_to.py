@@ -57,8 +57,7 @@ def test_a_network_that_is_channels_last_gives_what_is() -> None:
 
 
 def test_functions_that_draw_the_same_numbers_each_time() -> None:
-    from flambeau.testing._utils import wrapper_set_seed
-
+    wrapper_set_seed = ft.testing._utils.wrapper_set_seed
     ft.manual_seed(1)
     after = ft.rand(2).tolist()
     ft.manual_seed(1)

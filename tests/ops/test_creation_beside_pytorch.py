@@ -31,6 +31,7 @@ def outcome(call: Callable[[Any], Any], m: Any) -> tuple[Any, list[str]]:
 CALLS: tuple[Callable[[Any], Any], ...] = (
     lambda m: m.tensor([1, "a"]), lambda m: m.tensor(["a"]), lambda m: m.tensor("a"), lambda m: m.tensor([[1, 2], ["a", 3]]), lambda m: m.as_tensor([1, "a"]),
     lambda m: m.tensor((float("nan"), 0, -(2**63) - 1), dtype=m.bool), lambda m: m.tensor(2**70, dtype=m.bool), lambda m: m.tensor([2**70]),
+    lambda m: m.tensor([1j, 0], dtype=m.bool),
     lambda m: float(m.tensor(1.5j)), lambda m: int(m.tensor(1.5j)), lambda m: int(m.tensor(2 + 0j)), lambda m: float(m.tensor([2 + 0j])),
     lambda m: m.meshgrid(indexing="ij"), lambda m: m.meshgrid(m.ones(1), m.ones(2).double(), indexing="ij"),
     lambda m: m.meshgrid(m.ones(1), m.ones(2, device="meta"), indexing="xy"),
