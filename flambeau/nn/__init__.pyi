@@ -6,12 +6,16 @@ from __future__ import annotations
 from builtins import dict as _dict
 from builtins import str as _str
 from flambeau.nn import attention as attention
+from flambeau.nn import common_types as common_types
 from flambeau.nn import functional as functional
 from flambeau.nn import grad as grad
 from flambeau.nn import init as init
+from flambeau.nn import intrinsic as intrinsic
 from flambeau.nn import modules as modules
 from flambeau.nn import parallel as parallel
 from flambeau.nn import parameter as parameter
+from flambeau.nn import qat as qat
+from flambeau.nn import quantized as quantized
 from flambeau.nn import utils as utils
 from flambeau.nn.modules.activation import CELU as CELU
 from flambeau.nn.modules.activation import ELU as ELU
