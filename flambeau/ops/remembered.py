@@ -104,7 +104,8 @@ class Form:
         self.defaults = tuple([p.default for p in parameters])
         self.marked = marked(parameters)
         self.quick: tuple[tuple[int, frozenset[type]], ...] | None = None  # see ops/signatures.py; found when it is first wanted
-        self.recorded: dict[Any, int] = {}  # how often calls of these kinds of arguments were recorded where others are learned
+        # How often calls of these kinds of arguments were recorded where others are learned, and whether the kinds alone say that they are right.
+        self.recorded: dict[Any, tuple[int, bool]] = {}
         self.name = body.__name__ if body.__name__.startswith("__") else body.__name__.lstrip("_")
         if home(body.__module__) == "torch.nn.functional":
             self.name = f"nn.functional.{self.name}"
@@ -304,15 +305,23 @@ def _missed(state: State, call: KnownCall, gen: int) -> None:
     state.call = call
 
 
-def _run(form: Form, args: tuple[Any, ...]) -> Any:
-    """The function itself, and the call is remembered; its errors say what is wrong."""
-    refuse(args, f"{form.body.__name__}()")
+def _checked(form: Form, args: tuple[Any, ...]) -> bool:
+    """Refuse arguments that the function does not take. Whether all are of the usual classes, so that others of these classes need no look."""
     quick = form.quick
     if quick is None:
         quick = form.quick = simple(form.name, form.marked, form.defaults)
+    usual = True
     for i, classes in quick:
         if args[i].__class__ not in classes:
             check(form.name, form.marked, args, form.defaults)
+            usual = False
+    return usual
+
+
+def _run(form: Form, args: tuple[Any, ...]) -> Any:
+    """The function itself, and the call is remembered; its errors say what is wrong."""
+    refuse(args, f"{form.body.__name__}()")
+    _checked(form, args)
     try:
         return _run_and_remember(form, args)
     except Exception as error:
@@ -375,7 +384,12 @@ def _at_root(form: Form, tr: Trace, args: tuple[Any, ...]) -> Any:
     """The function where calls are learned (trace/immediate.py): a learned one needs nothing but its body. One that has been recorded
     a few times all the same is remembered."""
     kinds = tuple([a._meta if a.__class__ is _TENSOR[0] else a.__class__ for a in args])
-    count = form.recorded.get(kinds, 0)
+    count, usual = form.recorded.get(kinds, (-1, False))
+    if not usual:
+        usual = _checked(form, args)
+        if count < 0:
+            count = 0
+            _count(form, kinds, 0, usual)
     state = tr.state
     if count == MOST_MISSES:
         result = _run(form, args)
@@ -385,12 +399,17 @@ def _at_root(form: Form, tr: Trace, args: tuple[Any, ...]) -> Any:
         except Exception as error:
             return _again(form, error, args)
     if tr.state is state:
-        form.recorded.pop(kinds, None)
+        if count:
+            form.recorded[kinds] = 0, usual
     elif count < MOST_MISSES:
-        if len(form.recorded) > MOST_KINDS:
-            form.recorded.clear()
-        form.recorded[kinds] = count + 1
+        _count(form, kinds, count + 1, usual)
     return result
+
+
+def _count(form: Form, kinds: Any, count: int, usual: bool) -> None:
+    if len(form.recorded) > MOST_KINDS:
+        form.recorded.clear()
+    form.recorded[kinds] = count, usual
 
 
 def _again(form: Form, error: Exception, args: tuple[Any, ...]) -> Any:

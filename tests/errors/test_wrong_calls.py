@@ -109,6 +109,20 @@ def test_known_calls_see_wrong_arguments_too() -> None:
         assert x.sum(1).tolist() == [3.0, 3.0]
 
 
+def test_calls_that_are_learned_see_wrong_arguments_too() -> None:
+    """Where calls are learned (trace/immediate.py), what a body only asks for its truth was taken in any kind."""
+    from flambeau.ops.remembered import _at_root
+    from flambeau.trace.recorder import local
+
+    form = flambeau.nn.functional.batch_norm.__globals__["FORM"]
+    x, v = flambeau.ones(1, 2, 6, 6), flambeau.ones(2)
+    for _ in range(12):  # until it is known, and then
+        for training, momentum in (("a", 0.1), (None, 0.1), (abs, 0.1), (False, "a"), (False, None), (False, (1,))):
+            with pytest.raises(TypeError, match=r"batch_norm\(\): argument '(training|momentum)'"):
+                _at_root(form, local.main, (x, v, v, v, v, training, momentum, 1e-5))
+        assert _at_root(form, local.main, (x, v, v, v, v, False, 0.1, 1e-5)).shape == x.shape
+
+
 def test_errors_of_the_users_functions_stay_theirs() -> None:
     def broken(x: Any) -> Any:
         return x.no_such_name
