@@ -188,6 +188,7 @@ class Optimizer:
     _step_post: OrderedDict[int, Hook]
     _hooks: dict[str, OrderedDict[int, Hook]]
     _opt_called: bool
+    _scheduled_step: Any  # a step of the instance's own when its schedule was made (lr_scheduler/base.py)
     # How many steps of a path in pieces update one parameter after the other: a plan for a list pays only if it comes back. More than a path that does needs.
     _steps_apart = 6
 

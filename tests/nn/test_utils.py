@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 import flambeau
@@ -83,3 +85,31 @@ def test_parametrize():
     nn.utils.parametrize.remove_parametrizations(mine, "weight")
     close(mine(ours(x)), theirs(x))
     assert type(mine) is nn.Linear
+
+
+def test_functional_calls_set_what_is_not_there_and_refuse_what_is_no_tensor():
+    for m in (flambeau, torch):
+
+        class Bar(m.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.inner, self.number = m.nn.Linear(1, 1), 0.0  # noqa: B023
+
+            def forward(self, x):
+                return self.inner(x) + getattr(self, "extra", 0.0)
+
+        bar = Bar()
+        before = dict(bar.__dict__), dict(bar.inner._parameters)
+        call = m.func.functional_call
+        weights = {"inner.weight": m.ones(1, 1), "inner.bias": m.zeros(1)}
+        assert call(bar, {**weights, "extra": m.full((1,), 3.0)}, m.ones(1)).tolist() == [4.0] and not hasattr(bar, "extra")
+        for given, kind, text in (
+            ({"inner.weight": 3.0}, TypeError, "3.0 is not an instance of torch.Tensor"),
+            ({**weights, "number": m.ones(1)}, TypeError, "attribute `number`: 0.0 is not an instance of torch.Tensor"),
+            ({**weights, "outer.bias": m.ones(1)}, AttributeError, "has no attribute `outer`"),
+        ):
+            with pytest.raises(kind, match=re.escape(text)):
+                call(bar, given, m.ones(1))
+            assert (dict(bar.__dict__), dict(bar.inner._parameters)) == before
+        with pytest.raises(RuntimeError, match="used with Jitted modules"):
+            call(m.jit.script(bar.inner), {}, m.ones(1))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import warnings
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from flambeau.nn.modules.module import Module
@@ -41,12 +42,20 @@ def _owner(module: Module, name: str) -> tuple[Any, str]:
 
 
 def _swap(module: Module, tensors: dict[str, Any]) -> dict[str, Any]:
-    """Put tensors in the places of these names; what was there. Names that the module has not are left out."""
+    """Put tensors in the places of these names; what was there: `_MISSING` where there was nothing. Nothing is changed where a name is wrong."""
+    from flambeau.tensor import Tensor
+
+    owners = {name: _owner(module, name) for name in tensors}
+    for owner, last in owners.values():
+        if last not in owner._parameters and last not in owner._buffers and last in owner.__dict__:
+            value = owner.__dict__[last]
+            if value is not None and not isinstance(value, Tensor):
+                raise TypeError(f"attribute `{last}`: {value} is not an instance of torch.Tensor")
     before: dict[str, Any] = {}
     for name, t in tensors.items():
-        try:
-            owner, last = _owner(module, name)
-        except AttributeError:
+        owner, last = owners[name]
+        if t is _MISSING:
+            delattr(owner, last)
             continue
         for place in (owner._parameters, owner._buffers, owner.__dict__):
             if last in place:
@@ -57,7 +66,13 @@ def _swap(module: Module, tensors: dict[str, Any]) -> dict[str, Any]:
             if hasattr(type(owner), last):  # a parametrised tensor: the property gives way to a value of the instance's own class
                 before[name] = _Property(type(owner), last, getattr(type(owner), last))
                 setattr(type(owner), last, t)
+            else:
+                before[name] = _MISSING
+                setattr(owner, last, t)
     return before
+
+
+_MISSING: Final = object()
 
 
 class _Property:
@@ -85,6 +100,11 @@ def _check_keys(module: Module, given: dict[str, Any]) -> None:
 @contextlib.contextmanager
 def _reparametrize_module(module: Module, tensors: dict[str, Any], tie_weights: bool = False, strict: bool = False) -> Iterator[None]:
     """A block in which the module has other parameters and buffers. What it replaces inside is put into `tensors` at the end."""
+    from flambeau.tensor import Tensor
+
+    for t in tensors.values():
+        if t is not None and not isinstance(t, Tensor):
+            raise TypeError(f"{t} is not an instance of torch.Tensor")
     untied = _untied(module, tensors) if tie_weights else tensors
     if strict:
         _check_keys(module, untied)
@@ -107,6 +127,9 @@ def _functional_call(
 
     given = () if args is None else args if isinstance(args, tuple) else (args,)
     refuse((module,), "functional_call()")
+    scripts: Any = sys.modules.get("flambeau.jit.script")  # without it there is no such module
+    if scripts is not None and isinstance(module, scripts.ScriptModule):
+        raise RuntimeError("The stateless API can't be used with Jitted modules")
     named = {} if kwargs is None else kwargs
     for name, value, kind in (("module", module, Module), ("parameters_and_buffers", tensors, Mapping), ("kwargs", named, Mapping)):
         if not isinstance(value, kind):

@@ -1,5 +1,6 @@
 """torch.optim.lr_scheduler."""
 
+from flambeau.optim.lr_scheduler.base import EPOCH_DEPRECATION_WARNING as EPOCH_DEPRECATION_WARNING
 from flambeau.optim.lr_scheduler.base import LRScheduler
 from flambeau.optim.lr_scheduler.compose import ChainedScheduler, SequentialLR
 from flambeau.optim.lr_scheduler.cycle import CosineAnnealingWarmRestarts, CyclicLR, OneCycleLR

@@ -11,9 +11,10 @@ from flambeau.ops.signatures import type_name
 from flambeau.optim.optimizer import Optimizer
 from flambeau.tensor import Tensor
 
-EPOCH_WARNING = (
+EPOCH_DEPRECATION_WARNING = (
     "The epoch parameter in `scheduler.step()` was not necessary and is being deprecated where possible. Please use `scheduler.step()` to step the scheduler."
 )
+_MORE = "See more details at https://pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate"
 
 
 class LRScheduler:
@@ -37,6 +38,7 @@ class LRScheduler:
                     f"param 'initial_lr' is not specified in param_groups[{i}] when resuming scheduler with last_epoch >= 0: load the optimizer's state first"
                 )
         self.base_lrs = [own(group["initial_lr"]) for group in optimizer.param_groups]
+        optimizer._scheduled_step = optimizer.__dict__.get("step")  # a program may put its own in the place of the class's
         self.last_epoch = last_epoch
         self._initial_step()
 
@@ -70,17 +72,20 @@ class LRScheduler:
 
     def step(self, epoch: int | None = None) -> None:
         """Set the next rates; call it after the optimizer's step."""
-        if self._step_count == 1 and not getattr(self.optimizer, "_opt_called", True):
+        if self._step_count == 1 and self.optimizer.__dict__.get("step") is not getattr(self.optimizer, "_scheduled_step", None):
             warnings.warn(
-                "Detected call of `lr_scheduler.step()` before `optimizer.step()`. You should call them in the opposite "
-                "order: `optimizer.step()` before `lr_scheduler.step()`. Failure to do this will result in skipping the first "
-                "value of the learning rate schedule.",
-                UserWarning,
-                stacklevel=2,
-            )
+                "Seems like `optimizer.step()` has been overridden after learning rate scheduler initialization. Please, make sure to call "
+                f"`optimizer.step()` before `lr_scheduler.step()`. {_MORE}", UserWarning, stacklevel=2,
+            )  # fmt: skip
+        elif self._step_count == 1 and not getattr(self.optimizer, "_opt_called", True):
+            warnings.warn(
+                "Detected call of `lr_scheduler.step()` before `optimizer.step()`. You should call them in the opposite order: `optimizer.step()` before "
+                f"`lr_scheduler.step()`. Failure to do this will result in skipping the first value of the learning rate schedule. {_MORE}",
+                UserWarning, stacklevel=2,
+            )  # fmt: skip
         self._step_count += 1
         if epoch is not None:
-            warnings.warn(EPOCH_WARNING, UserWarning, stacklevel=2)
+            warnings.warn(EPOCH_DEPRECATION_WARNING, UserWarning, stacklevel=2)
         self._update_lr(epoch)
 
     def _update_lr(self, epoch: int | None = None) -> None:
@@ -126,5 +131,5 @@ def per_group(name: str, optimizer: Optimizer, value: Any) -> list[Any]:
     if isinstance(value, (list, tuple)):
         if len(value) != count:
             raise ValueError(f"{name} must have the same length as optimizer.param_groups. {name} has {len(value)} values, param_groups has {count}.")
-        return list(value)
-    return [value] * count
+        return [own(v) for v in value]
+    return [own(value) for _ in range(count)]

@@ -7,7 +7,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from flambeau.optim.lr_scheduler.base import LRScheduler, check_optimizer, per_group, set_rate
+from flambeau.optim.lr_scheduler.base import LRScheduler, check_optimizer, own, per_group, set_rate
 from flambeau.optim.optimizer import Group, Optimizer
 
 
@@ -70,8 +70,7 @@ class _WithMomentum(LRScheduler):
         if last_epoch == -1:
             for low, high, group in zip(lows, highs, optimizer.param_groups, strict=True):
                 self._set_momentum(group, high)
-                group["max_momentum"] = high
-                group["base_momentum"] = low
+                group["max_momentum"], group["base_momentum"] = own(high), own(low)
         return lows, highs
 
     def _set_momentum(self, group: Group, value: float) -> None:
@@ -111,17 +110,26 @@ class OneCycleLR(_WithMomentum):
         if last_epoch == -1:
             for high, group in zip(per_group("max_lr", optimizer, max_lr), optimizer.param_groups, strict=True):
                 group["initial_lr"] = high / div_factor
-                group["max_lr"] = high
+                group["max_lr"] = own(high)
                 group["min_lr"] = group["initial_lr"] / final_div_factor
         self.cycle_momentum = cycle_momentum
         if cycle_momentum:
             self._start_momentum(optimizer, base_momentum, max_momentum, last_epoch)
         super().__init__(optimizer, last_epoch)
 
+    @staticmethod
+    def _annealing_cos(start: float, end: float, pct: float) -> float:
+        return end + (start - end) / 2.0 * (math.cos(math.pi * pct) + 1)
+
+    @staticmethod
+    def _annealing_linear(start: float, end: float, pct: float) -> float:
+        return (end - start) * pct + start
+
     def _anneal(self, start: float, end: float, part: float) -> float:
-        if self._anneal_func_type == "linear":
-            return (end - start) * part + start
-        return end + (start - end) / 2.0 * (math.cos(math.pi * part) + 1)
+        kind = getattr(self, "_anneal_func_type", None)
+        if kind is None:  # of a state that an older PyTorch has saved
+            return self.anneal_func(start, end, part)  # type: ignore[attr-defined, no-any-return]
+        return self._annealing_linear(start, end, part) if kind == "linear" else self._annealing_cos(start, end, part)
 
     def get_lr(self) -> list[float]:
         step = self.last_epoch
