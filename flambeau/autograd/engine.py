@@ -316,9 +316,9 @@ class Engine:
         # After an in-place view of the leaf without gradients that came after its use, the gradient has to fit as it is.
         if gradient._meta.shape != t._meta.shape and not gradient.is_sparse:
             gradient, given = gradient.expand(t.shape), True
-        if hasattr(t, "_for_gradients"):  # a DTensor, whose `.grad` is one
-            gradient = t._for_gradients()[0](gradient)
         so_far = t._grad
+        if hasattr(t, "_for_gradients"):  # a DTensor, whose `.grad` is one
+            gradient, so_far = t._for_gradients()[0](gradient), t.grad
         if so_far is None:
             t.grad = _own_copy(t, gradient) if given else gradient
         elif self.create or so_far.layout is not gradient.layout:

@@ -8,6 +8,7 @@ transforms_parts.py; all are names of this module.
 
 from __future__ import annotations
 
+import inspect
 import math
 from numbers import Number
 from typing import Any
@@ -70,7 +71,8 @@ class Transform:
         """This transform, or one like it, with a cache of that size."""
         if self._cache_size == cache_size:
             return self
-        if type(self).__init__ is Transform.__init__:
+        own, inherited = (inspect.unwrap(c.__init__).__code__ for c in (type(self), Transform))
+        if own is inherited:
             return type(self)(cache_size=cache_size)
         raise NotImplementedError(f"{type(self)}.with_cache is not implemented")
 

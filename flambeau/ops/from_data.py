@@ -71,7 +71,9 @@ def _as_lists(x: Any) -> Any:
         if x.numel() != 1:
             raise ValueError(f"only one element tensors can be converted to Python scalars: a list has a tensor of shape {tuple(x.shape)}; use torch.stack")
         return x.detach().reshape(())
-    if isinstance(x, (str, bytes)):
+    if isinstance(x, bytes):
+        return [*x]
+    if isinstance(x, str):
         raise TypeError(f"new(): invalid data type {type(x).__name__!r}: data must be numbers, arrays or sequences of them")
     if isinstance(x, (bool, int, float, complex, Mapping)) or hasattr(x, "dtype"):
         return x

@@ -278,7 +278,7 @@ def _quantiles(input: Tensor, q: Any, dim: int | None, keepdim: bool, interpolat
     if not hasattr(q, "_meta"):
         if not 0 <= q <= 1:
             raise RuntimeError(f"{name}() q must be in the range [0, 1] but got {q}")
-        q = tensor(q, dtype=input.dtype)
+        q = tensor(q, dtype=input.dtype, device=input.device)
     if q.ndim > 1:
         raise RuntimeError(f"{name}() q must be a scalar or 1D tensor, got shape {tuple(q.shape)}")
     if input.dtype not in (dtypes.float32, dtypes.float64):

@@ -25,6 +25,7 @@ from flambeau.foreign import refuse
 from flambeau.nn.functional.engine import overwrite
 from flambeau.nn.modules.hooks import Hook, RemovableHandle, register
 from flambeau.nn.modules.module import clear_grad
+from flambeau.ops.creation import fills
 from flambeau.ops.registry import Number as Number
 from flambeau.ops.registry import operation
 from flambeau.tensor import Tensor
@@ -120,7 +121,7 @@ def _zeroed(p: Tensor) -> Tensor:
     """Memory that is zero already, so that a first step is the same path as those that follow."""
     made = torch.empty_like(p, requires_grad=False)
     storage = made._storage
-    if storage is None or storage.buffer is None:  # under a transform
+    if storage is None or storage.buffer is None or fills[0]:  # under a transform; or filling it is recorded, and comes later
         return torch.zeros_like(p, requires_grad=False)
     ctypes.memset(storage.buffer.address, 0, storage.buffer.nbytes)
     return made

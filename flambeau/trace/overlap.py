@@ -92,14 +92,19 @@ def refuse_overlap(target: Any, source: Any, name: str) -> None:
 
 
 def refuse_unlike(target: Any, sources: Iterable[Any], name: str, call: Callable[[], Any]) -> None:
-    """`refuse_overlaps`, but what is wrong with the arguments themselves, which `call` raises, is said first."""
+    """`refuse_overlaps`, but arguments of wrong types, for which `call` raises TypeError, are told of first."""
     refused = None
     try:
         refuse_overlaps(target, sources, name)
     except RuntimeError as error:
         refused = error
     if refused is not None:
-        call()
+        try:
+            call()
+        except TypeError:
+            raise
+        except Exception:
+            pass  # said once the overlap is gone
         raise refused
 
 

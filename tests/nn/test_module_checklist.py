@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
 import warnings
 
 import pytest
@@ -28,7 +29,7 @@ def plain(x):
         return float(f"{x:.5g}")
     if isinstance(x, Exception):
         text = str(x).replace("flambeau", "torch").split("\n[in module")[0].split(" Please file an issue")[0]
-        return (type(x).__name__, text.split("object at")[0])
+        return (type(x).__name__, re.sub(r"^[A-Z]\w+\(\): ", "", text.split("object at")[0]))  # ours names the class whose constructor it is
     if isinstance(x, dict):
         return {str(k): plain(v) for k, v in x.items()}
     if isinstance(x, (list, tuple)):

@@ -103,11 +103,11 @@ def run_all(tests, note):
                     i += 1
                     running = not APART and i < len(tests)
             except (EOFError, OSError):
-                process.join()
+                process.join(LIMIT)
                 note(tests[i], f"the process ended with {process.exitcode}", round(time.monotonic() - begun, 2))
                 i, running = i + 1, False
         process.kill()
-        process.join()
+        process.join(LIMIT)
         own.close()
 
 

@@ -10,6 +10,7 @@ from flambeau.dtypes import held
 from flambeau.nn.functional.engine import Tensor, functional, primitives, replace, root
 from flambeau.ops.dropout_masks import kept
 from flambeau.ops.promotion import convert
+from flambeau.trace.place import stacklevel
 from flambeau.trace.recorder import Trace, local
 from flambeau.trace.strides import like_strides
 
@@ -106,22 +107,26 @@ def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
     return _channels(input, p, training, inplace, 3)
 
 
+def _warn(text: str) -> None:
+    warnings.warn(text, stacklevel=stacklevel())
+
+
 def _warn_of_dims(name: str, ndim: int, spatial: int) -> None:
-    warnings.warn(
+    _warn(
         f"{name}: Received a {ndim}-D input to {name}, which is deprecated and will result in an error in a future release. To retain the behavior and "
         f"silence this warning, please use dropout instead. Note that {name} exists to provide channel-wise dropout on inputs with {spatial} spatial "
-        f"dimensions, a channel dimension, and an optional batch dimension (i.e. {spatial + 1}D or {spatial + 2}D inputs).", stacklevel=3,
-    )  # fmt: skip
+        f"dimensions, a channel dimension, and an optional batch dimension (i.e. {spatial + 1}D or {spatial + 2}D inputs)."
+    )
 
 
 def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """Zero whole channels of (N, C, H, W); as in PyTorch the first two dimensions share the mask, also of a 3-D input, with its warning."""
     if input.ndim == 3:
-        warnings.warn(
+        _warn(
             "dropout2d: Received a 3D input to dropout2d and assuming that channel-wise 1D dropout behavior is desired - input is interpreted as shape "
             "(N, C, L), where C is the channel dim. This behavior will change in a future release to interpret the input as one without a batch dimension, "
-            "i.e. shape (C, H, W). To maintain the 1D channel-wise dropout behavior, please switch to using dropout1d instead.", stacklevel=2,
-        )  # fmt: skip
+            "i.e. shape (C, H, W). To maintain the 1D channel-wise dropout behavior, please switch to using dropout1d instead."
+        )
     elif input.ndim != 4:
         _warn_of_dims("dropout2d", input.ndim, 2)
     return channels_dropped(input, p, training, inplace)
