@@ -221,8 +221,8 @@ def _all_rows(outputs: Sequence[Any], inputs: Sequence[Any], create_graph: bool)
 
 def _rows_of(number: int, output: Any, inputs: Sequence[Any], strict: bool, create_graph: bool) -> tuple[Any, ...]:
     """The rows of one output, one pass each."""
+    from flambeau.ops.concatenated import stack
     from flambeau.ops.creation import zeros_like
-    from flambeau.ops.shape import stack
 
     columns: list[list[Any]] = [[] for _ in inputs]
     flat = output.reshape(-1)

@@ -70,7 +70,7 @@ def mapped_size(func: Callable[..., Any], in_dims: Any, args: tuple[Any, ...]) -
 
 def _joined(parts: list[Any], out_dims: Any) -> Any:
     """The results of chunks, one after another along the dims that vmap gave them."""
-    from flambeau.ops.shape import cat
+    from flambeau.ops.concatenated import cat
 
     flat = [tree_flatten(p)[0] for p in parts]
     spec = tree_flatten(parts[0])[1]

@@ -59,7 +59,7 @@ def stack_module_state(models: Sequence[Module]) -> tuple[dict[str, Any], dict[s
 
 
 def _stacked_leaf(tensors: list[Any], name: str) -> Any:
-    from flambeau.ops.shape import stack
+    from flambeau.ops.concatenated import stack
 
     wants = {t.requires_grad for t in tensors}
     if len(wants) > 1:

@@ -87,7 +87,7 @@ def _same(level: VmapLevel, function: Callable[..., Any], args: tuple[Any, ...],
 def _factory(level: VmapLevel, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     name = function.__name__
     if name == "randperm":
-        from flambeau.ops.shape import stack
+        from flambeau.ops.concatenated import stack
 
         return wrap(level, level.call_below(lambda: stack([function(*args, **kwargs) for _ in range(level.size)])))
     numbers: tuple[Any, ...] = ()

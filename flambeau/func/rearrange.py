@@ -44,7 +44,7 @@ def rearrange(tensor: Any, pattern: str, **axes_lengths: int) -> Any:
     A list of tensors is stacked first. ValueError for patterns and lengths that do not fit.
     """
     if isinstance(tensor, (list, tuple)):
-        from flambeau.ops.shape import stack
+        from flambeau.ops.concatenated import stack
 
         tensor = stack(list(tensor))
     left_text, arrow, right_text = pattern.partition("->")

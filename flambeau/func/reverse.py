@@ -208,7 +208,7 @@ def jacrev(
 
 def _jacobian_rows(pull_back: _Pullback, outputs: list[Any], spec: TreeSpec, total: int, chunk: int | None) -> list[Any]:
     """For each input (rows of all outputs, *shape)."""
-    from flambeau.ops.shape import cat
+    from flambeau.ops.concatenated import cat
 
     if chunk is None or chunk >= total:
         return tree_flatten(vmap(pull_back)(tree_unflatten(standard_basis(outputs), spec)))[0]

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau import dtypes
 from flambeau.ops import primitives as prim
+from flambeau.ops.concatenated import cat, stack
 from flambeau.ops.named import public
 from flambeau.ops.promotion import convert
 from flambeau.ops.registry import operation
 from flambeau.ops.remembered import remembered, remembered_with_axis
 from flambeau.ops.shape import (
-    cat,
     checked_index,
     dim_of,
     elements_of_memory,
@@ -26,7 +26,6 @@ from flambeau.ops.shape import (
     selected,
     sizes_of,
     sliced,
-    stack,
     strided,
     tensor_split,
     transpose,
@@ -282,7 +281,7 @@ def slice_scatter(input: Tensor, src: Tensor, dim: int = 0, start: int | None = 
 @operation(method=True)
 def diagonal_scatter(input: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     """A copy with `src` on a diagonal."""
-    a, b = two_dims(input, dim1, dim2)
+    a, b = two_dims(input._meta.ndim, dim1, dim2)
     return _placed(input, src, lambda x: prim.diagonal(x, offset=offset, dim1=a, dim2=b), "diagonal_scatter")  # type: ignore[no-any-return]
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau import dtypes
 from flambeau.ops import primitives as prim
+from flambeau.ops.concatenated import cat, stack
 from flambeau.ops.creation import arange, check_memory
 from flambeau.ops.dtype_rules import refuse_dtype
 from flambeau.ops.named import public
@@ -21,7 +22,7 @@ from flambeau.ops.registry import Number, operation
 from flambeau.ops.remembered import remembered_with_axis
 from flambeau.ops.result_strides import like_input, row_major
 from flambeau.ops.results import return_type
-from flambeau.ops.shape import as_shape, cat, dim_of, stack
+from flambeau.ops.shape import as_shape, dim_of
 from flambeau.ops.signatures import whole
 from flambeau.ops.tied import tied_to
 from flambeau.ops.wrapper import numpy_names

@@ -10,13 +10,11 @@ from flambeau import dtypes
 from flambeau.compiler.graph import contiguous_strides
 from flambeau.devices import META
 from flambeau.ops import primitives as prim
-from flambeau.ops.concatenated import are_channels_last, concatenated
 from flambeau.ops.primitive import laid_out
-from flambeau.ops.promotion import convert, result_type
+from flambeau.ops.promotion import convert
 from flambeau.ops.registry import Number, Whole, operation
 from flambeau.ops.remembered import remembered, remembered_with_axis
 from flambeau.ops.signatures import must_be, type_name
-from flambeau.ops.tied import tied
 from flambeau.ops.wrapper import MISSING
 from flambeau.queries import channels_last, channels_last_3d, contiguous_format, preserve_format
 from flambeau.runtime.buffers import check_available
@@ -480,54 +478,6 @@ def type_as(input: Tensor, other: Tensor) -> Tensor:
     return to(input, other)
 
 
-@operation(name="cat", aliases=("concat", "concatenate"), out=True)
-def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
-    """The tensors one after the other along `dim`; the other sizes must be equal (legacy empty tensors are skipped)."""
-    if not tensors:
-        raise ValueError("cat(): expected a non-empty list of Tensors")
-    for i, x in enumerate(tensors):
-        if x is None:
-            raise TypeError(f"cat(): expected Tensor as element {i} in argument 'tensors' (position 1), but got NoneType")
-    parts = [x for x in tensors if tuple(x._meta.shape) != (0,)]
-    if not parts:
-        return tied(prim.copy(convert(tensors[0], result_type(*tensors)), strides=(1,)), *tensors)
-    first = parts[0]._meta
-    if first.ndim == 0:
-        raise RuntimeError("zero-dimensional tensor (at position 0) cannot be concatenated: use stack, or unsqueeze it")
-    d = dim_of(dim, first.ndim)
-    for i, x in enumerate(parts):
-        if x._meta.ndim != first.ndim:
-            raise RuntimeError(
-                f"cat: Tensors must have same number of dimensions: got {first.ndim} and {x._meta.ndim} (shapes {tuple(first.shape)} and {tuple(x.shape)})"
-            )
-        for axis in range(first.ndim):
-            if axis != d and x._meta.shape[axis] != first.shape[axis]:
-                raise RuntimeError(
-                    f"Sizes of tensors must match except in dimension {d}. Expected size {first.shape[axis]} but got size "
-                    f"{x._meta.shape[axis]} for tensor number {i} in the list."
-                )
-    kind = result_type(*tensors)
-    whole = concatenated([convert(x, kind) for x in parts], d, are_channels_last(tensors))
-    return whole if len(parts) == len(tensors) else tied(whole, *[x for x in tensors if tuple(x._meta.shape) == (0,)])  # type: ignore[no-any-return]
-
-
-@operation(out=True)
-def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
-    """Tensors of one shape along a new dimension."""
-    if not tensors:
-        raise RuntimeError("stack expects a non-empty TensorList")
-    shape = tuple(tensors[0]._meta.shape)
-    for i, x in enumerate(tensors):
-        if tuple(x._meta.shape) != shape:
-            raise RuntimeError(f"stack expects each tensor to be equal size, but got {list(shape)} at entry 0 and {list(x._meta.shape)} at entry {i}")
-    d = dim_of(dim, len(shape) + 1)
-    wide = (*shape[:d], 1, *shape[d:])
-    kind = result_type(*tensors)
-    if d < len(shape) and are_channels_last(tensors):
-        return as_shape(concatenated([convert(x, kind) for x in tensors], d, True), (*shape[:d], len(tensors), *shape[d:]))
-    return prim.concatenate(*[as_shape(convert(x, kind), wide) for x in tensors], dim=d)
-
-
 def sliced(x: Any, d: int, start: Any, length: int, step: int = 1) -> Any:
     """Inside a body: `length` elements of a dim from `start`, which may be a number that is given at run time."""
     if isinstance(start, int):
@@ -868,13 +818,12 @@ def tile(input: Tensor, *repeats: Any, dims: Any = MISSING) -> Tensor:
 @operation(method=True)
 def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     """A diagonal of two dimensions as a new last dimension: a view."""
-    a, b = two_dims(input, dim1, dim2)
+    a, b = two_dims(input._meta.ndim, dim1, dim2)
     return prim.diagonal(input, offset=offset, dim1=a, dim2=b)
 
 
-def two_dims(x: Any, dim1: int, dim2: int) -> tuple[int, int]:
+def two_dims(ndim: int, dim1: int, dim2: int) -> tuple[int, int]:
     """Two different dims of a matrix (or several) whose diagonal is meant."""
-    ndim = x._meta.ndim
     a, b = dim_of(dim1, ndim), dim_of(dim2, ndim)
     if a == b:
         raise RuntimeError(f"diagonal(): diagonal dimensions cannot be identical {dim1}, {dim2}")
@@ -886,9 +835,7 @@ def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -
     """The last dimension as a diagonal of new matrices."""
     m = input._meta
     size = m.shape[-1] + abs(offset)
-    a, b = dim_of(dim1, m.ndim + 1), dim_of(dim2, m.ndim + 1)
-    if a == b:
-        raise RuntimeError(f"diagonal(): diagonal dimensions cannot be identical {dim1}, {dim2}")
+    a, b = two_dims(m.ndim + 1, dim1, dim2)
     shape = [0] * (m.ndim + 1)
     rest = iter(m.shape[:-1])
     for d in range(m.ndim + 1):

@@ -37,7 +37,10 @@ class ModuleTracker:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self._forget_hooks()
+        self.parents = {"Global"}
+
+    def _forget_hooks(self) -> None:
         for handle in self._handles:
             handle.remove()
         self._handles = []
-        self.parents = {"Global"}

@@ -6,11 +6,10 @@ import warnings
 import weakref
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from flambeau.autograd import hooks as _hooks
 from flambeau.autograd.graph import register_multi_grad_hook
-from flambeau.nn.modules.hooks import register_module_forward_hook, register_module_forward_pre_hook
 from flambeau.tensor import Tensor
 from flambeau.utils._pytree import tree_leaves
 from flambeau.utils.module_tracker import ModuleTracker
@@ -123,14 +122,8 @@ class ModTracker(ModuleTracker):
         if tensors and not self.is_bw:
             register_multi_grad_hook(tensors, self._backward_begins(weakref.ref(module), name), mode="any")
 
-    def __enter__(self) -> Self:
-        self._handles = [register_module_forward_pre_hook(self._begin), register_module_forward_hook(self._end, always_call=True)]
-        return self
-
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        for handle in self._handles:
-            handle.remove()
-        self._handles = []
+        self._forget_hooks()  # the names stay until the backward pass has ended
 
 
 def _with_gradients(values: Any) -> list[Tensor]:

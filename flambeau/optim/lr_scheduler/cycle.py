@@ -7,7 +7,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from flambeau.optim.lr_scheduler.base import LRScheduler, check_optimizer, own, per_group, set_rate
+from flambeau.optim.lr_scheduler.base import LRScheduler, check_optimizer, per_group, set_rate
 from flambeau.optim.optimizer import Group, Optimizer
 
 
@@ -70,7 +70,7 @@ class _WithMomentum(LRScheduler):
         if last_epoch == -1:
             for low, high, group in zip(lows, highs, optimizer.param_groups, strict=True):
                 self._set_momentum(group, high)
-                group["max_momentum"], group["base_momentum"] = own(high), own(low)
+                group["max_momentum"], group["base_momentum"] = high, low
         return lows, highs
 
     def _set_momentum(self, group: Group, value: float) -> None:
@@ -110,7 +110,7 @@ class OneCycleLR(_WithMomentum):
         if last_epoch == -1:
             for high, group in zip(per_group("max_lr", optimizer, max_lr), optimizer.param_groups, strict=True):
                 group["initial_lr"] = high / div_factor
-                group["max_lr"] = own(high)
+                group["max_lr"] = high
                 group["min_lr"] = group["initial_lr"] / final_div_factor
         self.cycle_momentum = cycle_momentum
         if cycle_momentum:
