@@ -54,10 +54,10 @@ def _make() -> Trace:
 
     def claim(t: Tensor) -> int:
         s = t._storage
-        if _of_another_thread(t._gen) or (s is not None and _of_another_thread(s.gen)):
-            return resolve(t)  # shared as ever: its thread goes on meanwhile, so names must not be given back
-        names = None if s is None else (s.gen, s.slot, s.origin, s.buffer)
-        claims.append((t, (t._slot, t._gen, t._meta, t._immediate, t._history, t._input_key), s, 0 if s is None else s.version, names))
+        # What another thread has named is shared with it as ever: it goes on meanwhile, so that name must not be given back.
+        had = None if _of_another_thread(t._gen) else (t._slot, t._gen, t._meta, t._immediate, t._history, t._input_key)
+        names = None if s is None or _of_another_thread(s.gen) else (s.gen, s.slot, s.origin, s.buffer)
+        claims.append((t, had, s, 0 if s is None else s.version, names))
         return resolve(t)
 
     aside._resolve = claim  # type: ignore[method-assign]
@@ -71,15 +71,24 @@ def _end(aside: Trace) -> None:
     try:
         flush(aside, "finalizers")
     finally:
+        done: set[int] = set()  # tensors that others have named since
         for t, had, storage, version, names in reversed(aside.claims or ()):
             now = t._storage
             if (now is not storage and storage is not None) or (now is not None and now.version != version):
                 continue  # it has other contents since
-            t._slot, t._gen, t._meta, t._immediate, t._history, t._input_key = had
-            t._storage = storage
-            if storage is not None and (storage.gen < 0 or storage.gen % TRACE_SLOTS == aside.index):
+            if had is None:
+                done.add(id(t))
+            elif id(t) not in done:
+                if t._gen >= 0 and t._gen % TRACE_SLOTS == aside.index:  # no call between this and the next line: no other thread comes
+                    t._slot, t._gen, t._meta, t._immediate, t._history, t._input_key = had
+                    t._storage = storage
+                else:
+                    done.add(id(t))
+            if storage is None or names is None:
+                continue
+            if storage.gen < 0 or storage.gen % TRACE_SLOTS == aside.index:
                 storage.gen, storage.slot, storage.origin, storage.buffer = names
-            elif storage is not None and names[3] is not None and (before := holder(names[0])) is not None:
+            elif names[3] is not None and (before := holder(names[0])) is not None:
                 enter(before, storage, names[1])  # another thread has met it meanwhile
 
 

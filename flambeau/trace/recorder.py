@@ -356,7 +356,7 @@ class Trace:
         if key is not None and storage is not None and storage.gen < 0 and storage.external is None and storage.cut < 0:
             state = self.state.children.get(key)  # met before, as a plain input
             if state is not None and key[1] is t._meta and storage.buffer is not None:
-                return self._enter_input(t, storage, state, bool(state.requires), t._history)
+                return self._enter_input(t, key[1], storage, state, bool(state.requires), t._history)
         m = t._meta
         if t._immediate is not None and replay(self, t):
             return t._slot
@@ -394,8 +394,8 @@ class Trace:
         state = self.state.children.get(key)
         if state is None:
             state = self._register(key, m, leaf)
-        slot = self._enter_input(t, storage, state, leaf, history)
-        if not leaf and m is not state.meta and state.meta is not None:
+        slot = self._enter_input(t, m, storage, state, leaf, history)
+        if not leaf and m is not state.meta and state.meta is not None and t._meta is m:
             t._meta = state.meta
         if storage.cut >= 0 and not leaf and slot in state.requires and not any(known is t for known in self.tensors):
             self.tensors.append(t)  # its history is what it is here: later traces, and hooks, must find the same value
@@ -403,7 +403,7 @@ class Trace:
             self.hooked[slot] = t
         return slot
 
-    def _enter_input(self, t: Tensor, storage: Storage, state: State, leaf: bool, history: tuple[Any, int] | None) -> int:
+    def _enter_input(self, t: Tensor, m: Meta, storage: Storage, state: State, leaf: bool, history: tuple[Any, int] | None) -> int:
         """Take the edge by which `t` becomes known to this trace.
 
         The state is the last to change: whatever comes in between (an interrupt), the lists can be cut to what the state says.
@@ -429,9 +429,10 @@ class Trace:
         except BaseException:
             self.heal()
             raise
-        t._gen = -2
-        t._slot = slot
-        t._gen = gen
+        if t._meta is m:  # else its thread has made it another view meanwhile
+            t._gen = -2
+            t._slot = slot
+            t._gen = gen
         if leaf and t._hooks and is_view(t):
             self.mark_hooked(slot)
         return slot

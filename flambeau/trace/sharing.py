@@ -16,7 +16,7 @@ from flambeau.runtime.buffers import allocate
 from flambeau.trace.elsewhere import NAP, run_taken, take, without_history
 from flambeau.trace.recorder import Trace
 from flambeau.trace.storage import Storage
-from flambeau.trace.traces import SHARED, SHARING, TAKEN, holder, holders, release
+from flambeau.trace.traces import SHARED, SHARING, TAKEN, holder, holders, note, release
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -42,7 +42,7 @@ def leave_to_others(storage: Storage, writer: Trace) -> None:
     with SHARING:
         alone = holder(storage.gen)
         if alone is not None and alone is not writer and storage.has_value():
-            (alone.reading if alone.running == storage.gen else alone.shared)[storage] = storage.slot
+            note(alone, storage)
             storage.gen = SHARED
     if storage.gen != SHARED:
         return

@@ -59,6 +59,18 @@ def holders(storage: Storage) -> Iterator[Trace]:
             yield tr
 
 
+def note(other: Trace, storage: Storage) -> None:
+    """Another thread's trace, which had this storage as its own a moment ago, shares it from now on; if it has not ended since.
+
+    Between a comparison and what it decides is no call: threads switch at calls and jumps only.
+    """
+    gen, slot = storage.gen, storage.slot
+    if other.running == gen:  # first: for a moment a trace that begins to run has both
+        other.reading[storage] = slot
+    elif other.gen == gen:
+        other.shared[storage] = slot
+
+
 def enter(tr: Trace, storage: Storage, root: int) -> None:
     """A storage that has its value is an input of `tr` from now on, under this slot."""
     with SHARING:
@@ -70,7 +82,7 @@ def enter(tr: Trace, storage: Storage, root: int) -> None:
             storage.gen = tr.gen
             return
         if other is not None:
-            (other.reading if other.running == storage.gen else other.shared)[storage] = storage.slot
+            note(other, storage)
         tr.shared[storage] = root
         storage.gen = SHARED
 

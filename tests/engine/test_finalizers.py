@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import random
+import threading
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +15,8 @@ import pytest
 import flambeau as fb
 from flambeau import nn
 from flambeau.trace.recorder import local
-from flambeau.trace.traces import TRACES
+from flambeau.trace.traces import TRACES, note
+from tests.threads import Thread, join
 
 
 class Cycle:
@@ -165,6 +167,48 @@ def test_modes_are_those_of_the_interrupted_call() -> None:
     finally:
         gc.enable()
     assert found == [False, True]
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_what_another_thread_makes_of_a_tensor_that_a_finalizer_looks_at_stays(requires_grad: bool) -> None:
+    """The names that the tensor had before the collection are those of the view that it was."""
+    w = fb.arange(6.0).reshape(2, 3).requires_grad_(requires_grad)
+    x = w * 1.0
+    x.tolist()
+    looked, turned = threading.Event(), threading.Event()
+
+    def turn() -> None:
+        looked.wait(20)
+        x.transpose_(0, 1)
+        turned.set()
+
+    def work() -> None:
+        (x + 1.0).sum()
+        looked.set()
+        turned.wait(20)
+
+    thread = Thread(target=turn)
+    thread.start()
+    Cycle(work)
+    while not turned.is_set():
+        gc.collect()
+    join(thread)
+    assert tuple(x.shape) == (3, 2) and x.requires_grad is requires_grad
+    assert x.tolist() == [[0.0, 3.0], [1.0, 4.0], [2.0, 5.0]]
+
+
+def test_a_trace_that_has_ended_shares_nothing() -> None:
+    """Another thread may run what it has pending after one has seen that a storage is its own."""
+    x = fb.arange(3.0)
+    pending = x + 1.0
+    storage, tr = x._storage, local.trace
+    assert storage is not None and storage.gen == tr.gen
+    before = storage.gen
+    pending.tolist()
+    storage.gen = before
+    note(tr, storage)
+    assert storage not in tr.shared and storage not in tr.reading
+    storage.gen = -1
 
 
 def test_callbacks_of_weak_references_record() -> None:
