@@ -6,6 +6,7 @@ end at *cuts*: values with hooks, and results of custom functions, whose Python 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from ctypes import memmove
 from functools import partial
@@ -34,7 +35,7 @@ from flambeau.trace.evaluate import flush
 from flambeau.trace.existing import maker
 from flambeau.trace.meta import is_dense
 from flambeau.trace.programs import refuse_programs
-from flambeau.trace.recorder import _TENSOR, GRAD_MODE, Boundary, Fragment, Trace, local, run_in
+from flambeau.trace.recorder import _TENSOR, GRAD_MODE, Boundary, Fragment, Trace, local, run_in, storage_of
 from flambeau.trace.state import BACKWARD, SEGMENT, State
 from flambeau.trace.tiers import MODE, PIECES, in_pieces
 from flambeau.trace.while_set import while_set, while_switched
@@ -94,6 +95,7 @@ class Engine:
         self.targets = targets
         self.found: dict[int, Tensor] = {}  # id(target) -> gradient
         self.target_ids = {id(t) for t in targets} if targets is not None else set()
+        self.seeds: list[Tensor] = []
         self.given: set[int] = set()  # ids of leaves whose gradient no stage has computed: the program's own, or a custom function's
         self.quiet: set[int] = set()  # ids of targets where this pass ends: another goes on from there, and calls their hooks
         self.current: dict[int, Tensor] = {}
@@ -107,6 +109,7 @@ class Engine:
     def seed(self, root: Tensor, gradient: Tensor) -> None:
         """Start from `root` with this gradient."""
         tr = self.tr
+        self.seeds.append(gradient)
         if root._storage is None and root._history is not None:  # it has a place and no value (a GradientEdge)
             segment, slot = root._history
             self._add(self.queue.setdefault(segment, {}), slot, gradient)
@@ -174,8 +177,23 @@ class Engine:
                 self.queue[segment] = {slot: taken_out(g) for slot, g in self.queue[segment].items()}
             self._walk(segment)
             walked = True
+        if self.create and not self.batched:
+            self._part()
         for key, gradient in self.sums.items():
             self._arrive(self.leaves[key], gradient)
+
+    def _part(self) -> None:
+        """Give the leaves' gradients memory of their own. Not before they are whole: what a copy is added to would be added up in another order when the
+        gradients are differentiated, and where a sum is not whole yet depends on where traces end."""
+        plain = [t for t in (*self.sums.values(), *self.seeds) if type(t) is _TENSOR[0] and not t.is_sparse]
+        uses = Counter([id(storage_of(t)) for t in plain])
+        for key, gradient in self.sums.items():
+            like, m = self.leaves[key]._meta, gradient._meta
+            if type(gradient) is not _TENSOR[0] or gradient.is_sparse or m.shape != like.shape:
+                continue
+            strides = like.strides if is_dense(like.shape, like.strides) else contiguous_strides(like.shape)
+            if m.strides != strides or m.offset or m.dynamic or uses[id(storage_of(gradient))] > 1:
+                self.sums[key] = _own_copy(self.leaves[key], gradient)
 
     # -- one region -----------------------------------------------------------------------------------------------
     def _walk(self, segment: Segment | None) -> None:
@@ -492,14 +510,14 @@ class Engine:
 
     def _own(self, region: Region, fragment: Fragment, grads: dict[int, Any], boundaries: dict[int, Boundary]) -> list[Any]:
         """Gradients that arrive at leaves get memory of their own, laid out as the tensor they belong to. Others keep their layout, so that products over
-        them have the same bits wherever a trace ended."""
+        them have the same bits wherever a trace ended. Those that will be differentiated keep it, too: see `_part`."""
         from flambeau.ops import primitives as prim
 
         seen: set[int] = set()
         out = []
         for slot, g in grads.items():
             v = fragment.value(g._slot)
-            if slot in boundaries and boundaries[slot].history is None:
+            if not self.create and slot in boundaries and boundaries[slot].history is None:
                 like = region.value(slot)
                 strides = like.strides if is_dense(like.shape, like.strides) else contiguous_strides(like.shape)
                 if v.base is not None or g._slot < fragment.first or g._slot in seen or v.strides != strides:
@@ -671,8 +689,9 @@ def _remember(before: State, key: Any, end: State) -> None:
         shape = shapes.get(slot)
         if m.bits or m.shape != (local.trace.value(slot).shape if shape is None else shape):
             return
-    _give_name(key, path[::-1])
-    remember(before, key, 6, partial(_give_name, key))
+    path.reverse()
+    _give_name(key, path)
+    remember(before, key, path[1:], partial(_give_name, key))
 
 
 def _give_name(key: Any, path: list[State]) -> None:

@@ -22,7 +22,7 @@ from flambeau.runtime.untracked import keep
 from flambeau.symbols import at_sizes
 from flambeau.trace.meta import meta
 from flambeau.trace.recorder import Boundary, Fragment, Trace, bare, run_in
-from flambeau.trace.state import State
+from flambeau.trace.state import BACKWARD, SEGMENT, State
 from flambeau.trace.storage import ORDER, Storage
 
 if TYPE_CHECKING:
@@ -601,7 +601,7 @@ class TraceForward:
         self.fragment = fragment
         self.own: set[int] = set()  # the slots that calls have for themselves
         for state in path:
-            if type(state.edge) is tuple and state.edge and hasattr(state.edge[0], "kinds"):
+            if type(state.edge) is tuple and state.edge and (state.edge[0] is BACKWARD or state.edge[0] is SEGMENT or hasattr(state.edge[0], "kinds")):
                 self.own.update(o for n in state.nodes for o in n.outputs)
                 self.own.difference_update((state.slot,) if state.plain else [out.slot for out in state.outs])
         self.known: dict[int, Tensor] = {}

@@ -8,7 +8,7 @@ taken to its end, and doubled where it was.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from flambeau.statistics import counters
@@ -39,13 +39,13 @@ def came_by(variant: Variant, parent: State, key: Any) -> None:
         variant.key = key
 
 
-def remember(before: State, key: Any, steps: int, give: Shortcut) -> None:
-    """From `before` a second name leads `steps` edges on. `give` does the same at other sizes."""
+def remember(before: State, key: Any, path: Sequence[State], give: Shortcut) -> None:
+    """From `before` a second name leads over `path`. `give` does the same at other sizes, where the path is made ahead."""
     model = before.model
     if model is not None and before.sizes:
         if model.shortcuts is None:
             model.shortcuts = {}
-        model.shortcuts[key] = steps, give
+        model.shortcuts[key] = [s.model for s in path], give
 
 
 def _go_on(first: Variant, state: State) -> None:
@@ -91,6 +91,7 @@ def _go_on(first: Variant, state: State) -> None:
     for i, state in enumerate(path):
         shortcuts = state.model.shortcuts  # type: ignore[union-attr]
         if shortcuts is not None:
-            for name, (steps, give) in shortcuts.items():
-                if i + steps < len(path) and name not in state.children:
-                    give(path[i : i + steps + 1])
+            for name, (models, give) in shortcuts.items():
+                # The program may have gone another way from here since.
+                if name not in state.children and [s.model for s in path[i + 1 : i + 1 + len(models)]] == models:
+                    give(path[i : i + 1 + len(models)])

@@ -503,7 +503,7 @@ def _assign_all(
             before.children[key] = tr.state
             path = tr.state.path()[len(before.path()) :]
             if before.sizes and all(s.model is not None for s in path):
-                remember(before, key, len(path), partial(_give_name, key))
+                remember(before, key, path, partial(_give_name, key))
         return
     steps = [(step, step.info.root_after, step.info.keeps_history) for step in state.info.chain]
     before.writes = (*key[1:], tuple(steps), True)

@@ -55,6 +55,26 @@ def test_a_new_size_asks_nothing_of_python_but_where_it_comes_in() -> None:
     assert counters.class_edges - edges - (counters.made_ahead - made) <= 4
 
 
+def test_a_backward_pass_has_its_short_name_only_where_it_follows() -> None:
+    """The edges that came last from the loss lead elsewhere: what is made ahead over them is no pass."""
+
+    def program(n: int, passes: bool) -> None:
+        w = torch.ones(n, requires_grad=True)
+        loss = (w * 2).sum()
+        if passes:
+            loss.backward()
+            assert w.grad is not None and w.grad.tolist() == [2.0] * n
+        else:
+            for _ in range(8):
+                loss = loss.tanh()
+            loss.item()
+
+    for n in range(103, 131):
+        program(n, n < 112)
+    for n in range(131, 141):
+        program(n, bool(n % 2))
+
+
 def test_another_branch_than_the_last_one() -> None:
     def program(n: int, branch: int) -> float:
         x = torch.ones(n, 19) * 2

@@ -235,7 +235,7 @@ SECOND: list[Callable[[Any, Any, Any], Any]] = [
 def test_second_gradients_in_every_tier(steps: list[tuple[int, int, int]], again: list[int], n: int) -> None:
     """A value comes into a trace of gradients as the tensor itself and as what its segment keeps: each term of its gradient is added alone, in one order.
 
-    Of calls that are not known: pieces of several known calls still differ in last bits (docs/design.md, *Gradients*).
+    Of calls that are not known; see docs/design.md, *Gradients*, for pieces of several known calls.
     """
 
     def program() -> Any:
