@@ -117,6 +117,9 @@ def test_every_dtype(op: str, d: dtypes.dtype, groups: int) -> None:
         ((2, 6, 20, 20), (24, 1, 3, 3), (2, 2), (1, 1), (1, 1), 6),  # depthwise, 4 outputs each
         ((2, 20, 6, 6), (20, 20, 2, 2), (1, 1), (5, 5), (1, 1), 1),  # more padding than the kernel reaches
         ((2, 3, 6, 6), (3, 1, 2, 2), (1, 1), (5, 5), (1, 1), 3),
+        ((3, 4, 9, 20), (4, 1, 1, 1), (3, 3), (0, 0), (1, 1), 4),  # depthwise, pixels without any tap
+        ((3, 3, 15, 37), (6, 1, 3, 5), (2, 4), (2, 1), (2, 2), 3),  # depthwise, taps that skip residues
+        ((5, 3, 40, 7), (3, 1, 5, 3), (1, 1), (2, 1), (1, 1), 3),  # depthwise, rows of half a vector
     ],
 )
 def test_shapes(op: str, x: Any, w: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> None:

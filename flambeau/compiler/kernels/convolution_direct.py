@@ -28,14 +28,7 @@ from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Address, Kernel, Scratch, Word
 from flambeau.compiler.kernels.convolution_direct_kernel import Facts, body, helpers
 from flambeau.compiler.kernels.convolution_patches import Geometry, read_kind
-from flambeau.compiler.kernels.convolution_planes import (
-    PHASE,
-    Phase,
-    axes,
-    balanced,
-    plane_elements,
-    shifts,
-)
+from flambeau.compiler.kernels.convolution_planes import PHASE, Phase, axes, balanced, phase_of, plane_elements, shifts
 from flambeau.compiler.kernels.convolution_problem import COMPUTE_DTYPE, Problem, numel, temporary
 from flambeau.compiler.kernels.convolution_weights import pack_weights
 from flambeau.compiler.kernels.description import Epilogue, describe
@@ -148,17 +141,9 @@ def make_direct_convolution(
     pitch = columns + reach_x
     plane = first.stride_channel if facts.in_place else plane_elements(deal, sub_rows, pitch)
     for g, (y, x) in zip(phases, sides, strict=True):
-        blocked.append(
-            Phase(
-                g.taps_y, g.taps_x, g.base_y, g.tap_y, len(all_shifts),
-                y.before, x.before, g.step_y, g.step_x, reach_y, sub_rows,
-                pitch, plane,
-                g.source_height, g.source_width, g.stride_channel, g.stride_y, g.stride_x, g.pixels // max(1, g.width),
-                g.width,
-                g.out_offset, g.out_y, g.out_x, weights_offset, balanced(channels, max(1, block_k // max(1, g.taps))),
-            )
-        )  # fmt: skip
-        taps.append((g.taps_y, g.taps_x, weights_offset, blocked[-1].channel_block, g.first_y, g.skip_y, g.first_x, g.skip_x))
+        block = balanced(channels, max(1, block_k // max(1, g.taps)))
+        blocked.append(phase_of(g, (y.before, x.before), reach_y, sub_rows, pitch, plane, len(all_shifts), weights_offset, block))
+        taps.append((g.taps_y, g.taps_x, weights_offset, block, g.first_y, g.skip_y, g.first_x, g.skip_x))
         weights_offset += panels * tile.columns * channels * g.taps
         all_shifts += shifts(g, y, x, sub_rows, pitch)
     packed = temporary(graph, max(1, weights_offset * p.groups), BY_NAME[COMPUTE_DTYPE[element.compute]])

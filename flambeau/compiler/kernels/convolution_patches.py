@@ -178,3 +178,17 @@ def _masked_scalar(b: Builder, element: str, at: str, mask: str, itemsize: int) 
     b.allocas.append(f"  {zero} = alloca {element}, align {itemsize}")
     b.allocas.append(f"  store {element} {'0.0' if element in ('float', 'double', 'half') else '0'}, ptr {zero}, align {itemsize}")
     return b.load(element, b.op(f"select i1 {mask}, ptr {at}, ptr {zero}"), itemsize)
+
+
+def store_lanes(
+    b: Builder, type_: str, itemsize: int, width: int, unit: bool, value: str, row: str, x: str, left: str, stride: str
+) -> None:  # fmt: skip
+    """Store the first `left` lanes of a vector in a row, at column x."""
+    if unit and width > 1:
+        b.masked_store(type_, width, value, b.gep(type_, row, x), bit_mask(b, width, 0, left), itemsize)
+        return
+    for lane in range(width):
+        scalar = value if width == 1 else b.op(f"extractelement {vector(type_, width)} {value}, i32 {lane}")
+        at = b.gep(type_, row, b.mul(b.add(x, lane), stride))
+        with b.if_(b.op(f"icmp sgt i64 {left}, {lane}")):
+            b.store(type_, scalar, at, itemsize)

@@ -6,6 +6,7 @@ sub-planes by their residue. The pixel that tap t needs for result (y, x) of the
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 
 from flambeau.compiler.emit.builder import Builder, vector
@@ -13,6 +14,7 @@ from flambeau.compiler.kernels.convolution_patches import Geometry, masked_read
 from flambeau.compiler.kernels.convolution_problem import load_record
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, round_up
 from flambeau.compiler.kernels.matmul_element import Element
+from flambeau.symbols import maximum
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,17 @@ class Phase:
 
 
 PHASE = [f.name for f in fields(Phase)]
+
+
+def phase_of(
+    g: Geometry, before: tuple[int, int], reach_y: int, sub_rows: int, pitch: int, plane: int, shifts_at: int = 0, weights_offset: int = 0,
+    channel_block: int = 0,
+) -> Phase:  # fmt: skip
+    """A geometry in such planes. `before`: padding above and left of the source."""
+    return Phase(
+        g.taps_y, g.taps_x, g.base_y, g.tap_y, shifts_at, *before, g.step_y, g.step_x, reach_y, sub_rows, pitch, plane, g.source_height, g.source_width,
+        g.stride_channel, g.stride_y, g.stride_x, g.pixels // maximum(1, g.width), g.width, g.out_offset, g.out_y, g.out_x, weights_offset, channel_block,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,32 +110,52 @@ def balanced(total: int, most: int) -> int:
 
 
 def copy_planes(b: Builder, element: Element, width: int, kind: str) -> str:
-    """Text of `copy_planes(phase, source, planes, channels, y, x, rows)`: the planes of a block that starts at (y, x).
+    """Text of `copy_planes(phase, source, planes, channels, y, x, rows)`: the planes of a block that starts at (y, x)."""
+    copy_block(b, element, width, kind, load_record(b, "%phase", PHASE), "%source", "%planes", "%channels", "%y", "%x", "%rows")
+    return b.function(
+        "define internal void @copy_planes(ptr noalias %phase, ptr noalias %source, ptr noalias %planes, i64 %channels, i64 %y, i64 %x, i64 %rows) noinline #0"
+    )
+
+
+def copy_block(
+    b: Builder, element: Element, width: int, kind: str, w: dict[str, str], source: str, planes: str, channels: str, y: str, x: str, rows: str,
+    clean: bool = False,
+) -> None:  # fmt: skip
+    """Copy the planes of a block that starts at (y, x), of the phase `w`. `clean`: there are zeros around the pixels already.
 
     Rows are written in ascending order with whole vectors: what one writes beyond its end, the next overwrites.
     """
-    w = load_record(b, "%phase", PHASE)
-    last = b.add("%rows", w["reach_y"])
+    last = b.add(rows, w["reach_y"])
     stored, loaded = vector(element.compute, width), vector(element.memory, width)
-    with b.for_(0, "%channels") as c:
-        image = b.gep(element.memory, "%source", b.mul(c, w["stride_channel"]))
-        plane = b.gep(element.compute, "%planes", b.mul(c, w["plane"]))
+    with b.for_(0, channels) as c:
+        image = b.gep(element.memory, source, b.mul(c, w["stride_channel"]))
+        plane = b.gep(element.compute, planes, b.mul(c, w["plane"]))
         with b.for_(0, w["deal_y"]) as ry, b.for_(0, w["deal_x"]) as rx:
             sub = b.mul(b.add(b.mul(ry, w["deal_x"]), rx), w["sub_rows"])
             # Column q of the sub-plane is source column (x + q) * deal_x + rx - left.
-            start = b.add(b.sub(b.mul("%x", w["deal_x"]), w["left"]), rx)
+            start = b.add(b.sub(b.mul(x, w["deal_x"]), w["left"]), rx)
             low, high = b.sub(0, start), b.sub(w["source_width"], start)
+
+            def dealt(ends: tuple[str, str], deal: str) -> Iterator[str]:
+                """How many places of a sub-plane lie before each of two places among all."""
+                up = b.sub(deal, 1)
+                return (b.op(f"udiv i64 {b.add(b.max(end, 0), up)}, {deal}") for end in ends)
+
             if kind != "unit":
-                up = b.sub(w["deal_x"], 1)
-                low, high = (b.op(f"udiv i64 {b.add(b.max(v, 0), up)}, {w['deal_x']}") for v in (low, high))
+                low, high = dealt((low, high), w["deal_x"])
             low = b.max(low, 0)
-            first_whole = b.min(b.op(f"and i64 {b.add(low, width - 1)}, {-width}"), w["pitch"])
+            first_whole = low if clean else b.min(b.op(f"and i64 {b.add(low, width - 1)}, {-width}"), w["pitch"])
             distance = b.mul(w["deal_x"], w["stride_x"])
-            with b.for_(0, last) as r:
-                y = b.add(b.sub(b.mul(b.add("%y", r), w["deal_y"]), w["top"]), ry)
-                inside = b.op(f"icmp ult i64 {y}, {w['source_height']}")
-                reachable = b.min(high, b.op(f"select i1 {inside}, i64 {w['pitch']}, i64 0"))
-                line = b.add(b.mul(y, w["stride_y"]), b.mul(start, w["stride_x"]))
+            first, after = "0", last
+            if clean:
+                before = b.sub(b.sub(w["top"], ry), b.mul(y, w["deal_y"]))
+                first, after = dealt((before, b.add(before, w["source_height"])), w["deal_y"])
+                after = b.min(last, after)
+            with b.for_(first, after) as r:
+                row = b.add(b.sub(b.mul(b.add(y, r), w["deal_y"]), w["top"]), ry)
+                there = w["pitch"] if clean else b.op(f"select i1 {b.op(f'icmp ult i64 {row}, ' + w['source_height'])}, i64 {w['pitch']}, i64 0")
+                reachable = b.min(high, there)
+                line = b.add(b.mul(row, w["stride_y"]), b.mul(start, w["stride_x"]))
                 origin = b.gep(element.memory, image, line)
                 target = b.gep(element.compute, plane, b.mul(b.add(sub, r), w["pitch"]))
 
@@ -130,26 +163,23 @@ def copy_planes(b: Builder, element: Element, width: int, kind: str) -> str:
                     at = b.gep(element.compute, target, q)
                     b.store(stored, element.widen(b, width, value), at, element.compute_bytes)
 
-                def chunk(q: str) -> None:
-                    low_q, high_q = b.sub(low, q), b.sub(reachable, q)
-                    read = masked_read(b, element.memory, width, element.memory_bytes, kind, low_q, high_q, distance)
-                    put(q, read(b.gep(element.memory, origin, b.mul(q, distance))))
+                def chunks(first: str | int, end: str) -> None:
+                    with b.for_(first, end, width) as q:
+                        low_q, high_q = "0" if clean else b.sub(low, q), b.sub(reachable, q)
+                        read = masked_read(b, element.memory, width, element.memory_bytes, kind, low_q, high_q, distance)
+                        put(q, read(b.gep(element.memory, origin, b.mul(q, distance))))
 
+                end = reachable if clean else w["pitch"]
                 if kind != "unit" or width == 1:
-                    with b.for_(0, w["pitch"], width) as i:
-                        chunk(i)
-                else:
-                    # Masks are for the ends only.
-                    with b.for_(0, first_whole, width) as i:
-                        chunk(i)
-                    whole = b.max(b.op(f"and i64 {reachable}, {-width}"), first_whole)
+                    chunks(low if clean else 0, end)
+                else:  # masks are for the ends only
+                    if not clean:
+                        chunks(0, first_whole)
+                    whole = b.op(f"and i64 {b.sub(reachable, low) if clean else reachable}, {-width}")
+                    whole = b.max(b.add(low, whole) if clean else whole, first_whole)
                     with b.for_(first_whole, whole, width) as q:
                         put(q, b.load(loaded, b.gep(element.memory, origin, q), element.memory_bytes))
-                    with b.for_(whole, w["pitch"], width) as q:
-                        chunk(q)
-    return b.function(
-        "define internal void @copy_planes(ptr noalias %phase, ptr noalias %source, ptr noalias %planes, i64 %channels, i64 %y, i64 %x, i64 %rows) noinline #0"
-    )
+                    chunks(whole, end)
 
 
 def write_table(b: Builder, arguments: str, phase: dict[str, str], table: str, channels: str, by_rows: bool) -> None:

@@ -26,15 +26,8 @@ from flambeau.compiler.emit.builder import Builder, vector
 from flambeau.compiler.emit.transpose import transpose_vectors
 from flambeau.compiler.graph import Graph, contiguous_strides
 from flambeau.compiler.kernel import Address, Kernel, Scratch, Word
-from flambeau.compiler.kernels.convolution_patches import Geometry, bit_mask, read_kind
-from flambeau.compiler.kernels.convolution_planes import (
-    PHASE,
-    Phase,
-    axes,
-    balanced,
-    plane_elements,
-    shifts,
-)
+from flambeau.compiler.kernels.convolution_patches import bit_mask, phases, read_kind
+from flambeau.compiler.kernels.convolution_planes import PHASE, axes, balanced, phase_of, plane_elements, shifts
 from flambeau.compiler.kernels.convolution_problem import COMPUTE_DTYPE, Problem, numel, strides_of, temporary
 from flambeau.compiler.kernels.convolution_weight_planes import plane_weight_gradient, weight_planes_apply
 from flambeau.compiler.kernels.convolution_weight_products import CHUNK, Facts, body, helpers
@@ -71,20 +64,18 @@ def make_weight_gradient(graph: Graph, p: Problem, node_index: int, epilogue: Ep
     sums = element_of(sums_dtype)
     size = sums.memory_bytes
     tile = weight_tile(sums, host.vector_bits, host.registers)
-    (sy, sx), (py, px), (dy, dx) = p.stride, p.padding, p.dilation
+    sy, sx = p.stride
     kernel_y, kernel_x = p.w.shape[2:]
     taps, channels, outputs = kernel_y * kernel_x, p.group_inputs, p.group_outputs
     k = channels * taps
-    _, _, height, width = p.x.shape
     _, _, out_height, out_width = p.y.shape
     pixels = out_height * out_width
-    x_column = 1 if width == 1 else p.x.strides[3]
     g_column = 1 if out_width == 1 else p.y.strides[3]
-    x_geometry = Geometry(kernel_y, kernel_x, sy, sx, -py, -px, dy, dx, out_width, height, width, p.x.strides[1], p.x.strides[2], x_column)
+    x_geometry = phases(p, False)[0]
     rowless = out_height == 1 or p.y.strides[2] == out_width * g_column
     dot = DOTS[element.name] if element.name == "bfloat16" and element.name in host.dots - host.matrix_dtypes else None
     flat = rowless and g_column == 1 and (dot is not None or not element.converts)
-    facts = Facts(element, sums, tile, host.vector_bits, read_kind(1, g_column), read_kind(sx, x_column), flat, dot)
+    facts = Facts(element, sums, tile, host.vector_bits, read_kind(1, g_column), read_kind(sx, x_geometry.stride_x), flat, dot)
     held_bytes = facts.held.compute_bytes
     padded = round_up(outputs, tile.width)
     bytes_each = p.groups * k * padded * size
@@ -122,11 +113,9 @@ def make_weight_gradient(graph: Graph, p: Problem, node_index: int, epilogue: Ep
     split_channels = ceil_div(channels, splits)
     splits = ceil_div(channels, split_channels)
     sub_rows, pitch = block_rows + side_y.reach, block_columns + side_x.reach
-    phase = Phase(
-        kernel_y, kernel_x, -py, dy, 0, py, px, sy, sx, side_y.reach, sub_rows, pitch,
-        plane_elements(deal, sub_rows, pitch), height, width, p.x.strides[1], p.x.strides[2], x_column, out_height,
-        out_width, 0, 0, 0, 0, split_channels,
-    )  # fmt: skip
+    phase = phase_of(
+        x_geometry, (side_y.before, side_x.before), side_y.reach, sub_rows, pitch, plane_elements(deal, sub_rows, pitch), channel_block=split_channels
+    )
     longest = round_up(maximum(CHUNK, chunk_rows * chunk_columns), tile.width) + (images - 1) * pixels
     copied_at = round_up((images * split_channels * phase.plane + 2 * tile.width) * held_bytes, 64)
     transposed_at = copied_at + (0 if flat else outputs * CHUNK * held_bytes)

@@ -21,7 +21,7 @@ from the images themselves. Partial sums and blocks depend on sizes only, hence 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -30,7 +30,7 @@ from flambeau.compiler.kernel import Kernel, Scratch, Word
 from flambeau.compiler.kernels.bfloat_parts import PARTS
 from flambeau.compiler.kernels.convolution_image_pack import is_flat
 from flambeau.compiler.kernels.convolution_judgement import NOTES, look_function
-from flambeau.compiler.kernels.convolution_patches import Geometry
+from flambeau.compiler.kernels.convolution_patches import Geometry, phases
 from flambeau.compiler.kernels.convolution_planes import axes, balanced, shared_zeros
 from flambeau.compiler.kernels.convolution_problem import Problem, numel
 from flambeau.compiler.kernels.convolution_weight_exact import exact_words
@@ -70,8 +70,7 @@ class _Plan:
 
 
 def _geometry(p: Problem) -> Geometry:
-    height, width = p.x.shape[2:]
-    return Geometry(p.w.shape[2], p.w.shape[3], *p.stride, -p.padding[0], -p.padding[1], *p.dilation, p.y.shape[3], height, width, p.x.strides[1], width, 1)
+    return replace(phases(p, False)[0], stride_y=p.x.shape[3])  # rows lie next to each other
 
 
 def _plan(p: Problem) -> _Plan:

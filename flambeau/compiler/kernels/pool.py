@@ -16,12 +16,12 @@ from typing import Final
 from flambeau.compiler.emit.builder import Builder, vector
 from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Kernel, Scratch, Word
-from flambeau.compiler.kernels.convolution_patches import masked_read, read_kind
+from flambeau.compiler.kernels.convolution_patches import masked_read, read_kind, store_lanes
 from flambeau.compiler.kernels.convolution_problem import numel, operand, strides_of
 from flambeau.compiler.kernels.description import describe
 from flambeau.compiler.kernels.matmul_blocking import round_up
 from flambeau.compiler.kernels.matmul_element import element_of
-from flambeau.compiler.kernels.pool_windows import Facts, averages, divide, divisors, maxima, store_lanes
+from flambeau.compiler.kernels.pool_windows import Facts, averages, divide, divisors, maxima
 from flambeau.symbols import maximum
 
 _UNROLLED_TAPS = 9  # windows up to 3x3 are unrolled: their size becomes a fact

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from flambeau.compiler.emit.builder import Builder, vector
-from flambeau.compiler.kernels.convolution_patches import GATHER, PAIR, bit_mask, masked_read
+from flambeau.compiler.kernels.convolution_patches import GATHER, PAIR, bit_mask, masked_read, store_lanes
 from flambeau.compiler.kernels.matmul_element import Element
 
 
@@ -120,20 +120,6 @@ def _windows(b: Builder, facts: Facts, w: dict[str, str], source: str, start: An
                 fetch(ox, oy)
             carry_types = start()
             finish(ox, oy, left, _taps(b, w["kernel_y"], facts.kernel[0], tap_row, carry_types))
-
-
-def store_lanes(
-    b: Builder, type_: str, itemsize: int, width: int, unit: bool, value: str, row: str, x: str, left: str, stride: str
-) -> None:  # fmt: skip
-    """Store the first `left` lanes of a vector in a row, at column x."""
-    if unit and width > 1:
-        b.masked_store(type_, width, value, b.gep(type_, row, x), bit_mask(b, width, 0, left), itemsize)
-        return
-    for lane in range(width):
-        scalar = value if width == 1 else b.op(f"extractelement {vector(type_, width)} {value}, i32 {lane}")
-        at = b.gep(type_, row, b.mul(b.add(x, lane), stride))
-        with b.if_(b.op(f"icmp sgt i64 {left}, {lane}")):
-            b.store(type_, scalar, at, itemsize)
 
 
 def maxima(b: Builder, facts: Facts, w: dict[str, str], source: str, out: str, indices: str) -> None:
