@@ -11,7 +11,7 @@ groups; only the micro-kernel is another. It takes `HEIGHT` rows of a at a time:
 bfloat16: each product is exact, each addition is rounded to nearest even; denormal operands and sums count as zero (AMD64 Architecture
 Programmer's Manual, volume 4, VDPBF16PS). The order of additions into an element depends on K only.
 
-int8: `vpdpbusd` multiplies unsigned by signed bytes. So a's are shifted, a + 128 (the highest bit is turned round) once they are packed, and sums start at
+int8: `vpdpbusd` multiplies unsigned by signed bytes. So a's are shifted, a + 128 (the highest bit is turned round) while they are packed, and sums start at
 -128 times the sum of b's column: exact modulo 2^32. The columns' sums are taken of the packed panels, by the same instruction.
 """
 
@@ -23,12 +23,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from flambeau.compiler.emit.builder import Builder
-from flambeau.compiler.kernel import Word
-from flambeau.compiler.kernels.description import Writer, native
+from flambeau.compiler.kernels.description import Writer
 from flambeau.compiler.kernels.matmul_blocking import Blocking
 from flambeau.compiler.kernels.matmul_driver import Driver, Way
 from flambeau.compiler.kernels.matmul_micro import store_part
-from flambeau.compiler.kernels.matmul_tile_pack import LANES, STEP_BYTES
+from flambeau.compiler.kernels.matmul_tile_pack import HIGH_BITS, LANES, STEP_BYTES
 from flambeau.compiler.kernels.matmul_tiles import TileDriver, of_unit, shared_tiles, tile_block
 from flambeau.compiler.tile.contract import Operands, contract
 
@@ -40,7 +39,6 @@ HEIGHT: Final = 8  # rows at once: 16 vectors of sums hide the latency of 6 cycl
 STEPS: Final = 16  # steps between two visits of a column panel, about: sums are loaded and stored as seldom
 _GROUPS: Final = 16  # of a step
 _VECTOR: Final = 64  # bytes
-_HIGH_BITS: Final = "<" + ", ".join(["i32 -2139062144"] * 16) + ">"  # of all bytes: 0x80808080
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +55,6 @@ class Dot:
         cast = [b.op(f"bitcast <16 x i32> {value} to {self.operand}") for value in (left, right)]
         return b.call(self.sums, self.name, [(self.sums, sums), *[(self.operand, value) for value in cast]])
 
-    def start(self, b: Builder, sums: str, correction: str) -> str:
-        return b.op(f"add {self.sums} {sums}, {correction}")
-
 
 DOTS: Final = {
     "bfloat16": Dot("llvm.x86.avx512bf16.dpbf16ps.512", "<16 x float>", "<32 x bfloat>"),
@@ -75,7 +70,7 @@ def dots_block(element: Element, blocking: Blocking) -> Blocking:
 
 
 class DotDriver(TileDriver):
-    """The loops around the micro-kernel. It calls `pack_a`, `pack_b`, `dots_1`, `dots_2`, `shift_rows`, `column_sums` and `store_part`."""
+    """The loops around the micro-kernel. It calls `pack_a`, `pack_b`, `dots_1`, `dots_2`, `column_sums` and `store_part`."""
 
     part_steps = STEPS
 
@@ -99,13 +94,6 @@ class DotDriver(TileDriver):
             arguments = [("i64", self.steps), ("ptr", self.panels_b), ("i64", width), ("ptr", self.column_sums())]
             self.b.call("void", "column_sums", arguments, declare=False)
 
-    def pack_rows(self, source: str, count: str) -> None:
-        super().pack_rows(source, count)
-        if self.dot.shifted and self.facts.a_unit != "k":
-            panels = self.b.op(f"udiv i64 {self.b.add(count, LANES - 1)}, {LANES}")
-            arguments = [("ptr", self.panel_a), ("i64", self.b.mul(panels, self.panel_bytes))]
-            self.b.call("void", "shift_rows", arguments, declare=False)
-
     def multiply_tiles(self, steps: str, left: str, right: str, buffer: str, add: str, tall: str, wide: str) -> None:
         b = self.b
         arguments = [("i64", steps), ("ptr", left), ("ptr", right), ("ptr", buffer), ("i1", add), ("i64", tall)]
@@ -115,14 +103,9 @@ class DotDriver(TileDriver):
             arguments.append(("ptr", b.op(f"select i1 {first}, ptr {at}, ptr @no_column_sums")))
         broad = b.op(f"icmp sgt i64 {wide}, 16")
         with b.if_(broad):
-            void(b.call("void", "dots_2", arguments, declare=False))
+            b.call("void", "dots_2", arguments, declare=False)
         with b.if_(b.op(f"xor i1 {broad}, true")):
-            void(b.call("void", "dots_1", arguments, declare=False))
-
-
-def void(text: str) -> None:
-    """Nothing: what a call without a result gives."""
-    del text
+            b.call("void", "dots_1", arguments, declare=False)
 
 
 def dots(b: Builder, element: Element, vectors: int) -> str:
@@ -145,7 +128,7 @@ def dots(b: Builder, element: Element, vectors: int) -> str:
         first = [b.op(f"phi {dot.sums} [{value}, %{adding}], [zeroinitializer, %{before}]") for value in old]
         if dot.shifted:
             more = [b.load(dot.sums, b.gep("i8", "%start", _VECTOR * v), _VECTOR) for v in range(vectors)]
-            first = [dot.start(b, value, more[i % vectors]) for i, value in enumerate(first)]
+            first = [b.op(f"add {dot.sums} {value}, {more[i % vectors]}") for i, value in enumerate(first)]
 
         def step(s: str) -> Iterator[Operands[str, str]]:
             at = b.mul(s, STEP_BYTES)
@@ -163,52 +146,6 @@ def dots(b: Builder, element: Element, vectors: int) -> str:
     )
 
 
-def dots_functions(facts: Facts) -> tuple[Facts, dict[str, Word]]:
-    """The words of the functions that a kernel calls, and the facts that are left to the kernel itself."""
-    left, words = shared_tiles(facts)
-    if facts.a_unit != "k":
-        return left, words
-    key = f"matmul:dots:pack_a:{facts.element.name}"
-    return replace(left, a_unit="k"), words | {"pack_a": native(key, lambda name, b: copy_rows(b, facts.element, name))}
-
-
-def copy_rows(b: Builder, element: Element, name: str) -> str:
-    """Text of the packing of rows of a whose k lies together, as matmul_tile_pack.py's: 64 bytes of k after the other, shifted for int8."""
-    size = element.itemsize
-    lanes, type_ = 64 // size, f"i{8 * size}"
-    whole = b.op(f"udiv i64 %k, {lanes}")
-    rest = b.sub("%k", b.mul(whole, lanes))
-    steps = b.op(f"udiv i64 {b.add('%k', lanes - 1)}, {lanes}")
-    mask = b.tail_mask(rest, lanes)
-    with b.for_(0, "%count") as lane:
-        source = b.gep(type_, "%source", b.mul(lane, "%lane_stride"))
-        panel = b.gep("i8", "%panels", b.mul(b.op(f"udiv i64 {lane}, {LANES}"), b.mul(steps, STEP_BYTES)))
-        to = b.gep("i8", panel, b.mul(b.op(f"and i64 {lane}, {LANES - 1}"), _VECTOR))
-
-        def put(s: str, value: str) -> None:
-            value = b.op(f"bitcast <{lanes} x {type_}> {value} to <16 x i32>")
-            if DOTS[element.name].shifted:
-                value = b.op(f"xor <16 x i32> {value}, {_HIGH_BITS}")
-            b.store("<16 x i32>", value, b.gep("i8", to, b.mul(s, STEP_BYTES)), _VECTOR)
-
-        def at(s: str) -> str:
-            return b.gep(type_, source, b.mul(s, lanes))
-
-        with b.for_(0, whole) as s:
-            put(s, b.load(f"<{lanes} x {type_}>", at(s), size))
-        with b.if_(b.op(f"icmp sgt i64 {rest}, 0")):
-            put(whole, b.masked_load(type_, lanes, at(whole), mask, size))
-    return b.function(f"define void @{name}(ptr noalias %source, i64 %lane_stride, i64 %k_stride, i64 %count, i64 %k, ptr noalias %panels) noinline #0")
-
-
-def shift_rows(b: Builder) -> str:
-    """Text of `shift_rows(panels, bytes)`: signed bytes become unsigned ones, 128 greater."""
-    with b.for_(0, "%bytes", _VECTOR) as at:
-        place = b.gep("i8", "%panels", at)
-        b.store("<16 x i32>", b.op(f"xor <16 x i32> {b.load('<16 x i32>', place, _VECTOR)}, {_HIGH_BITS}"), place, _VECTOR)
-    return b.function("define internal void @shift_rows(ptr noalias %panels, i64 %bytes) noinline #0")
-
-
 def column_sums(b: Builder, element: Element) -> str:
     """Text of `column_sums(steps, panels, width, sums)`: -128 times the sum of each column over the packed steps."""
     dot = DOTS[element.name]
@@ -221,7 +158,7 @@ def column_sums(b: Builder, element: Element) -> str:
             for g in range(_GROUPS):
                 for v in range(2):
                     right = b.load("<16 x i32>", b.gep("i8", at, 1024 * v + _VECTOR * g), _VECTOR)
-                    following[v] = dot.add(b, _HIGH_BITS, right, following[v])
+                    following[v] = dot.add(b, HIGH_BITS, right, following[v])
             sums[:] = following
         for v, value in enumerate(sums):
             b.store(dot.sums, b.op(f"sub {dot.sums} zeroinitializer, {value}"), b.gep("i32", "%sums", b.add(j, 16 * v)), _VECTOR)
@@ -236,7 +173,7 @@ def dots_way(facts: Facts, m: int, n: int, k: int, batches: int, host: Target) -
     constants = ["@no_column_sums = internal constant [32 x i32] zeroinitializer, align 64"] * dot.shifted
     helpers: list[Writer] = [partial(dots, element=element, vectors=vectors) for vectors in (1, 2)]
     if dot.shifted:
-        helpers += [shift_rows, partial(column_sums, element=element)]
+        helpers.append(partial(column_sums, element=element))
     helpers.append(partial(store_part, element=element, tile=facts.tile, c_unit=facts.c_unit))
-    left, functions = dots_functions(facts)
+    left, functions = shared_tiles(facts, flips=dot.shifted)
     return Way("dots", DotDriver, left, dots_block(element, tile_block(element, m, n, k, batches, host)), functions, helpers, constants)

@@ -14,19 +14,21 @@ from flambeau.compiler.kernels.matmul_element import Element, Facts
 
 LANES = 32  # rows of a panel of a, columns of a panel of b
 STEP_BYTES = 2048  # two tiles: what 64 bytes of k take in a panel
+HIGH_BITS = "<" + ", ".join(["i32 -2139062144"] * 16) + ">"  # of all bytes: 0x80808080
 
 
-def tile_pack_function(facts: Facts, operand: str) -> Function:
+def tile_pack_function(facts: Facts, operand: str, flips: bool = False) -> Function:
     """The packing of a or b."""
     element, unit = facts.element, facts.a_unit if operand == "a" else facts.b_unit
-    key = f"matmul:tiles:pack_{operand}:{element.itemsize}:{unit}:{facts.vector_bits}"
-    return native(key, lambda name, b: pack_tiles(b, element, unit, operand == "a", name))
+    key = f"matmul:tiles:pack_{operand}:{element.itemsize}:{unit}:{facts.vector_bits}{':flips' * flips}"
+    return native(key, lambda name, b: pack_tiles(b, element, unit, operand == "a", flips, name))
 
 
-def pack_tiles(b: Builder, element: Element, unit: str, by_lanes: bool, name: str) -> str:
+def pack_tiles(b: Builder, element: Element, unit: str, by_lanes: bool, flips: bool, name: str) -> str:
     """Text of `name(source, lane_stride, k_stride, count, k, panels)`, which packs `count` lanes.
 
-    `unit`: which stride is 1, "lane", "k" or "none". `by_lanes`: a's tiles, whose rows are lanes; else b's.
+    `unit`: which stride is 1, "lane", "k" or "none". `by_lanes`: a's tiles, whose rows are lanes; else b's. `flips`: signed bytes become unsigned ones,
+    128 greater.
     """
     size = element.itemsize
     step, group, type_ = 64 // size, 4 // size, f"i{8 * size}"
@@ -37,6 +39,14 @@ def pack_tiles(b: Builder, element: Element, unit: str, by_lanes: bool, name: st
         panel = b.mul(b.op(f"udiv i64 {lane}, {LANES}"), b.mul(steps, STEP_BYTES))
         return b.gep("i8", b.gep("i8", "%panels", panel), b.mul(b.op(f"and i64 {lane}, 31"), 64))
 
+    def put(value: str, to: str) -> None:
+        b.store("<16 x i32>", b.op(f"xor <16 x i32> {value}, {HIGH_BITS}") if flips else value, to, 64)
+
+    def store(rows: list[str], turn: bool, to: str) -> None:
+        """16 vectors of 64 bytes as a tile; `turn`: transposed, in units of 4 bytes."""
+        for i, value in enumerate(transpose_vectors(b, "i32", rows, small_first=True) if turn else rows):
+            put(value, b.gep("i8", to, 64 * i))
+
     def one(first: str, s: str) -> None:
         left = b.min(16, b.sub("%count", first))
         source = b.gep(type_, "%source", b.mul(first, "%lane_stride"))
@@ -44,26 +54,31 @@ def pack_tiles(b: Builder, element: Element, unit: str, by_lanes: bool, name: st
         to = b.gep("i8", panel_at(first), b.mul(s, STEP_BYTES))
         k_left = b.sub("%k", k)
         if unit == "none":
-            _scalar_tile(b, element, source, k, left, k_left, by_lanes, to)
+            _scalar_tile(b, element, source, k, left, k_left, by_lanes, flips, to)
         elif unit == "k":
-            _store(b, _rows_of_k(b, element, b.gep(type_, source, k), left, k_left), not by_lanes, to)
+            store(_rows_of_k(b, element, b.gep(type_, source, k), left, k_left), not by_lanes, to)
         else:
             at = b.gep(type_, source, b.mul(k, "%k_stride"))
             full = b.op(f"and i1 {b.op(f'icmp sge i64 {k_left}, {step}')}, {b.op(f'icmp eq i64 {left}, 16')}")
             with b.if_(full):
-                _store(b, _groups_of_k(b, element, group, at, "", ""), by_lanes, to)
+                store(_groups_of_k(b, element, group, at, "", ""), by_lanes, to)
             with b.if_(b.op(f"xor i1 {full}, true")):
-                _store(b, _groups_of_k(b, element, group, at, left, k_left), by_lanes, to)
+                store(_groups_of_k(b, element, group, at, left, k_left), by_lanes, to)
 
     # In the order in which the source lies in memory as far as possible: the hardware fetches what follows.
     if unit == "k" and by_lanes:
+        whole = b.op(f"udiv i64 %k, {step}")
+        mask = b.tail_mask(b.sub("%k", b.mul(whole, step)), step)
         with b.for_(0, "%count") as lane:
             source, to = b.gep(type_, "%source", b.mul(lane, "%lane_stride")), panel_at(lane)
-            with b.for_(0, steps) as s:
-                k = b.mul(s, step)
-                mask = b.tail_mask(b.sub("%k", k), step)
-                value = b.masked_load(type_, step, b.gep(type_, source, k), mask, size)
-                b.store(vector(type_, step), value, b.gep("i8", to, b.mul(s, STEP_BYTES)), 64)
+
+            def put_step(s: str, value: str) -> None:
+                put(b.op(f"bitcast {vector(type_, step)} {value} to <16 x i32>"), b.gep("i8", to, b.mul(s, STEP_BYTES)))
+
+            with b.for_(0, whole) as s:
+                put_step(s, b.load(vector(type_, step), b.gep(type_, source, b.mul(s, step)), size))
+            with b.if_(b.op(f"icmp slt i64 {whole}, {steps}")):
+                put_step(whole, b.masked_load(type_, step, b.gep(type_, source, b.mul(whole, step)), mask, size))
     elif unit == "lane":
         with b.for_(0, steps) as s, b.for_(0, "%count", 16) as i:
             one(i, s)
@@ -71,12 +86,6 @@ def pack_tiles(b: Builder, element: Element, unit: str, by_lanes: bool, name: st
         with b.for_(0, "%count", 16) as first, b.for_(0, steps) as s:
             one(first, s)
     return b.function(f"define void @{name}(ptr noalias %source, i64 %lane_stride, i64 %k_stride, i64 %count, i64 %k, ptr noalias %panels) noinline #0")
-
-
-def _store(b: Builder, rows: list[str], turn: bool, target: str) -> None:
-    """16 vectors of 64 bytes as a tile; `turn`: transposed, in units of 4 bytes."""
-    for i, value in enumerate(transpose_vectors(b, "i32", rows, small_first=True) if turn else rows):
-        b.store("<16 x i32>", value, b.gep("i8", target, 64 * i), 64)
 
 
 def _rows_of_k(b: Builder, element: Element, source: str, left: str, k_left: str) -> list[str]:
@@ -118,7 +127,7 @@ def _groups_of_k(b: Builder, element: Element, group: int, source: str, left: st
     return rows
 
 
-def _scalar_tile(b: Builder, element: Element, source: str, k0: str, left: str, k_left: str, by_lanes: bool, target: str) -> None:
+def _scalar_tile(b: Builder, element: Element, source: str, k0: str, left: str, k_left: str, by_lanes: bool, flips: bool, target: str) -> None:
     """Element by element, any strides; zeros past the end of k."""
     size = element.itemsize
     step, group, type_ = 64 // size, 4 // size, f"i{8 * size}"
@@ -134,4 +143,4 @@ def _scalar_tile(b: Builder, element: Element, source: str, k0: str, left: str, 
             else:
                 row, rest = b.op(f"udiv i64 {k}, {group}"), b.op(f"urem i64 {k}, {group}")
                 at = b.add(b.add(b.mul(row, step), b.mul(lane, group)), rest)
-            b.store(type_, value, b.gep(type_, target, at), size)
+            b.store(type_, b.op(f"xor i8 {value}, -128") if flips else value, b.gep(type_, target, at), size)

@@ -279,9 +279,9 @@ def micro(b: Builder, element: Element, rows: int, columns: int) -> str:
     return b.function(f"define internal void @tiles_{rows}x{columns}(i64 %steps, ptr %a, ptr %b, ptr %sums, i1 %add) noinline #0")
 
 
-def shared_tiles(facts: Facts) -> tuple[Facts, dict[str, Word]]:
-    """The words of the functions that a kernel calls, and the facts that are left to the kernel itself."""
-    return replace(facts, a_unit="any", b_unit="any"), {f"pack_{operand}": tile_pack_function(facts, operand) for operand in ("a", "b")}
+def shared_tiles(facts: Facts, flips: bool = False) -> tuple[Facts, dict[str, Word]]:
+    """The words of the functions that a kernel calls, and the facts that are left to the kernel itself. `flips`: a's bytes (matmul_tile_pack.py)."""
+    return replace(facts, a_unit="any", b_unit="any"), {f"pack_{name}": tile_pack_function(facts, name, flips and name == "a") for name in ("a", "b")}
 
 
 def of_unit(facts: Facts) -> Facts:
