@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flambeau.compiler.emit.builder import Builder
+from flambeau.compiler.emit.builder import KERNEL_HEADER, Builder, Parameters, module
 from flambeau.compiler.emit.code import Code
 from flambeau.compiler.emit.lanes import Lanes
 from flambeau.runtime import jit
@@ -109,3 +109,28 @@ def test_a_body_leaves_as_many_values_as_it_was_given() -> None:
     b = Builder(Target.host())
     with pytest.raises(ValueError, match="2 values for 1 carried"), b.fold(0, 3, 1, [("i64", "0")]) as (_, values):
         values[:] = ["1", "2"]
+
+
+@pytest.mark.parametrize("by_address", (False, True))
+def test_functions_are_defined_and_called_by_the_same_parameters(by_address: bool) -> None:
+    """to[0] = a + (b if chosen else 0), by a function of the module, called by its name or at its address."""
+    target = Target.host()
+    parameters = Parameters("to* a chosen:i1") + "b"
+    assert parameters.text == "ptr noalias %to, i64 %a, i1 %chosen, i64 %b" and parameters.arguments[2] == ("i1", "%chosen")
+    b = Builder(target)
+    b.store("i64", b.add("%a", b.op("select i1 %chosen, i64 %b, i64 0")), "%to", 8)
+    texts = [b.define("choose", parameters)]
+    b = Builder(target)
+    function = b.op("select i1 true, ptr @choose, ptr null") if by_address else "choose"
+    to = b.load("ptr", "%args", 8)
+    b.invoke(function, parameters, to, "%begin", "true", 100)
+    b.invoke(function, parameters, b.gep("i64", to, 1), "%end", "false", "%worker")
+    with pytest.raises(ValueError, match="zip"):
+        b.invoke(function, parameters, to, "%begin", "true")
+    key = f"test:parameters:{by_address}"
+    texts.append(b.function(KERNEL_HEADER.format(name=jit.symbol(key)), "ret i64 0"))
+    out = (ctypes.c_int64 * 2)()
+    words = (ctypes.c_void_p * 1)(ctypes.addressof(out))
+    address = jit.function(key, lambda: module(texts, b.declarations, target))
+    ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, *[ctypes.c_int64] * 3)(address)(ctypes.addressof(words), 5, 7, 9)
+    assert list(out) == [105, 7]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from flambeau.runtime.target import Target
 from flambeau.small_floats import FORMATS
@@ -22,6 +23,25 @@ MEMORY_TYPE = {
 def vector(element: str, width: int) -> str:
     """The LLVM type of `width` elements; a width of 1 is the scalar itself."""
     return element if width == 1 else f"<{width} x {element}>"
+
+
+class Parameters:
+    """What a function takes, in order: "source* count add:i1". A name alone is an i64, with a star the address of memory that only this parameter reaches;
+    other types are written out ("from:ptr": an address that others may reach, too). Functions are defined and called by it."""
+
+    __slots__ = ("arguments", "text", "words")
+
+    def __init__(self, words: str) -> None:
+        self.words: Final = words
+        parts = [word.partition(":") for word in words.split()]
+        # Types and operands, as a function passes them on.
+        self.arguments: Final = [("ptr" if name.endswith("*") else type_ or "i64", f"%{name.removesuffix('*')}") for name, _, type_ in parts]
+        kinds = [type_ + " noalias" * name.endswith("*") for (name, _, _), (type_, _) in zip(parts, self.arguments, strict=True)]
+        self.text: Final = ", ".join([f"{kind} {name}" for kind, (_, name) in zip(kinds, self.arguments, strict=True)])
+
+    def __add__(self, words: str) -> Parameters:
+        """These, and more."""
+        return Parameters(f"{self.words} {words}")
 
 
 class Builder:
@@ -113,6 +133,11 @@ class Builder:
     def call_address(self, address: str, arguments: Iterable[tuple[str, str]]) -> None:
         """Call the function without a result at `address`."""
         self.emit(f"call void {address}({', '.join(f'{t} {v}' for t, v in arguments)})")
+
+    def invoke(self, function: str, parameters: Parameters, *values: str | int) -> None:
+        """Call a function without a result: of this module, by its name, or at an address, which begins with %."""
+        arguments = ", ".join([f"{type_} {value}" for (type_, _), value in zip(parameters.arguments, values, strict=True)])
+        self.emit(f"call void {function if function.startswith('%') else f'@{function}'}({arguments})")
 
     def multiply_add(self, element: str, width: int, x: str, y: str, accumulator: str) -> str:
         """x * y + accumulator of floats or doubles, rounded once if the machine can in one instruction: WebAssembly rounds twice."""
@@ -249,6 +274,10 @@ class Builder:
         self.label(after)
 
     # -- the function -------------------------------------------------------------------------------------------
+    def define(self, name: str, parameters: Parameters, linkage: str = "internal", attributes: str = "noinline #0") -> str:
+        """The finished text of a function without a result; `linkage` is "" where other modules call it."""
+        return self.function(f"define {linkage}{' ' * bool(linkage)}void @{name}({parameters.text}) {attributes}")
+
     def function(self, header: str, result: str = "ret void") -> str:
         """The finished text: `header` is `define ... @name(...) #0`, without the brace."""
         return "\n".join([header + " {", "entry:", *self.allocas, *self.lines, "  " + result, "}"])

@@ -17,7 +17,7 @@ from flambeau.compiler.emit.builder import Builder
 from flambeau.compiler.emit.code import Array, Code, Operand
 from flambeau.compiler.emit.lanes import Lanes
 from flambeau.compiler.emit.math_exp import exp_split, scale
-from flambeau.compiler.kernels.attention_tiles import PRODUCT_ARGUMENTS, VECTORS, Facts, copy_rows, product
+from flambeau.compiler.kernels.attention_tiles import PRODUCT, VECTORS, Facts, copy_rows, product
 from flambeau.compiler.kernels.matmul_element import Element
 from flambeau.compiler.kernels.matmul_pack import pack
 
@@ -127,14 +127,9 @@ class Body:
         for array, pitch in (a, b, out):
             values += [array.pointer, c.i64(pitch).name]
         values.append(factor.pointer if factor else "null")
-        arguments = list(zip(PRODUCT_ARGUMENTS, values, strict=True))
-
-        def call(name: str) -> None:
-            c.b.call("void", name, arguments, declare=False)
-
         for count in range(1, most + 1):
             with c.if_(vectors.eq(count)):
-                call(f"{form}_{store}_{count}")
+                c.b.invoke(f"{form}_{store}_{count}", PRODUCT, *values)
 
     def pack(self, operand: str, source: Array, count: Lanes, steps: Operand, target: Array) -> None:
         """`count` rows of an operand, transposed: a panel of `facts.lanes`."""

@@ -15,15 +15,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import Final
 
-from flambeau.compiler.emit.builder import Builder, vector
+from flambeau.compiler.emit.builder import Builder, Parameters, vector
 from flambeau.compiler.kernels.matmul_element import Element, Tile
 from flambeau.compiler.tile.contract import Operands, contract
 from flambeau.symbols import at_most
 
 VECTORS = 3  # of a tile, at most: 8 x 3 accumulators, 3 of b and a broadcast of a in 32 registers; 4 x 3 in 16
 FETCHED_ROWS = 6  # rows further on that a copy asks for: rows are pages apart, so that the processor does not foresee them
-PRODUCT_ARGUMENTS = ("i64", "i64", "ptr", "i64", "ptr", "i64", "ptr", "i64", "ptr")
+PRODUCT: Final = Parameters("rows steps a* a_pitch b* b_pitch c* c_pitch factor*")
+_COPY_ROWS: Final = Parameters("source* row_stride column_stride rows columns target* pitch all_rows")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +123,7 @@ def product(b: Builder, facts: Facts, form: str, store: str, vectors: int) -> st
                 elif store == "scale":
                     value = element.multiply_add(b, width, b.load(type_, at, size), factors[v], value)
                 b.store(type_, value, at, size)
-    return b.function(
-        f"define internal void @{form}_{store}_{vectors}(i64 %rows, i64 %steps, ptr noalias %a, i64 %a_pitch, ptr noalias %b, "
-        "i64 %b_pitch, ptr noalias %c, i64 %c_pitch, ptr noalias %factor) noinline #0"
-    )
+    return b.define(f"{form}_{store}_{vectors}", PRODUCT)
 
 
 def copy_rows(b: Builder, facts: Facts, unit: bool, name: str) -> str:
@@ -158,10 +157,7 @@ def copy_rows(b: Builder, facts: Facts, unit: bool, name: str) -> str:
             _clear(b, facts, b.gep(element.compute, target, "%columns"), b.sub("%pitch", "%columns"))
     rest = b.gep(element.compute, "%target", b.mul("%rows", "%pitch"))
     _clear(b, facts, rest, b.mul(b.sub("%all_rows", "%rows"), "%pitch"))
-    return b.function(
-        f"define internal void @{name}(ptr noalias %source, i64 %row_stride, i64 %column_stride, i64 %rows, i64 %columns, "
-        "ptr noalias %target, i64 %pitch, i64 %all_rows) noinline #0"
-    )
+    return b.define(name, _COPY_ROWS)
 
 
 def _clear(b: Builder, facts: Facts, at: str, count: str) -> None:
@@ -184,7 +180,4 @@ def store_rows(b: Builder, facts: Facts) -> str:
             value = b.load(type_, b.gep(element.compute, source, j), element.compute_bytes)
             value = element.narrow(b, width, b.op(f"fmul {type_} {value}, {factor}"))
             b.masked_store(element.memory, width, value, b.gep(element.memory, target, j), mask, element.memory_bytes)
-    return b.function(
-        "define internal void @store_rows(ptr noalias %source, i64 %pitch, i64 %rows, i64 %columns, ptr noalias %target, "
-        f"i64 %row_stride, {element.compute} %factor) noinline #0"
-    )
+    return b.define("store_rows", Parameters(f"source* pitch rows columns target* row_stride factor:{element.compute}"))

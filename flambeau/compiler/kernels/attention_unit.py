@@ -16,7 +16,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from flambeau.compiler.emit.builder import Builder
+from flambeau.compiler.emit.builder import Builder, Parameters
 from flambeau.compiler.emit.code import Array, Operand
 from flambeau.compiler.emit.lanes import Lanes
 from flambeau.compiler.emit.transpose import transpose_vectors
@@ -24,6 +24,7 @@ from flambeau.compiler.kernels.attention_body import Body
 from flambeau.compiler.kernels.bfloat_parts import PARTS, Extent, are_safe, pairs_of_words, rounded_pairs, words
 from flambeau.compiler.kernels.matmul_parts_pack import PART_BYTES, SLOT
 from flambeau.compiler.kernels.matmul_tiles import configuration
+from flambeau.compiler.kernels.matrix_unit import TILES_OF_PANELS
 
 # -- Blocks of 32 x 32 numbers as tiles of bfloat16 parts, their extents, sums of products ---------------------------
 # A block is 32 rows of a float32 matrix in scratch and 32 of its columns. As an operand of the matrix unit it takes a step:
@@ -117,9 +118,7 @@ def pack_blocks(b: Builder, parts: int, operand: str, turned: bool, noted: bool,
 
     for half, value in zip(halves, b.loop(0, "%columns", BLOCK, chunk, carried), strict=True):
         b.store(_INTS, value, half, 64)
-    return b.function(
-        f"define internal void @{name}(ptr noalias %source, i64 %pitch, i64 %columns, ptr noalias %target, i64 %stride, ptr noalias %extent) noinline #0"
-    )
+    return b.define(name, Parameters("source* pitch columns target* stride extent*"))
 
 
 def define_packing(b: Builder, parts: int, name: str) -> str:
@@ -132,7 +131,7 @@ def open_extent(b: Builder) -> str:
     """Text of `open_extent(slot)`: nothing seen."""
     for i, (type_, value) in enumerate(EXTENT.start()):
         b.store(type_, value, b.gep("i8", "%slot", 64 * i), 64)
-    return b.function("define internal void @open_extent(ptr %slot) #0")
+    return b.define("open_extent", Parameters("slot:ptr"), attributes="#0")
 
 
 def close_extent(b: Builder) -> str:
@@ -140,7 +139,7 @@ def close_extent(b: Builder) -> str:
     seen = [b.load(_INTS, b.gep("i8", "%slot", 64 * i), 64) for i in range(2)]
     for at, value in enumerate(EXTENT.reduce(b, *seen)):
         b.store("i32", value, b.gep("i32", "%slot", at), 4)
-    return b.function("define internal void @close_extent(ptr %slot) #0")
+    return b.define("close_extent", Parameters("slot:ptr"), attributes="#0")
 
 
 def add_sums(b: Builder) -> str:
@@ -151,7 +150,7 @@ def add_sums(b: Builder) -> str:
             at = b.gep("float", target, v * WIDTH)
             value = b.load(_FLOATS, b.gep("float", source, v * WIDTH), 64)
             b.store(_FLOATS, b.op(f"fadd {_FLOATS} {b.load(_FLOATS, at, 64)}, {value}"), at, 64)
-    return b.function("define internal void @add_sums(ptr noalias %sums, ptr noalias %target, i64 %pitch) noinline #0")
+    return b.define("add_sums", Parameters("sums* target* pitch"))
 
 
 # -- What both directions share -------------------------------------------------------------------------------------
@@ -285,10 +284,8 @@ class Unit(Body):
     def products(self, steps: Operand, left: Array, right: Array, sums: Array, tall: Operand, wide: Operand) -> None:
         """sums = left @ right: up to 32 x 32 of `steps` steps, in rows of 32."""
         c = self.c
-        c.b.call_address(self._tiles, [
-            ("i64", c.i64(steps).name), ("ptr", left.pointer), ("ptr", right.pointer), ("ptr", sums.pointer), ("i1", "false"),
-            ("i64", str(ROW_BYTES)), ("i64", c.i64(tall).name), ("i64", c.i64(wide).name),
-        ])  # fmt: skip
+        c.b.invoke(self._tiles, TILES_OF_PANELS, c.i64(steps).name, left.pointer, right.pointer, sums.pointer, "false", ROW_BYTES, c.i64(tall).name,
+                   c.i64(wide).name)  # fmt: skip
 
     def line(self, first: tuple[str, ...], second: tuple[str, ...], target: Array) -> None:
         """A line of a tile (16 pairs), in all parts."""

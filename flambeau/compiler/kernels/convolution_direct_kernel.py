@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import Final
 
-from flambeau.compiler.emit.builder import Builder, vector
+from flambeau.compiler.emit.builder import Builder, Parameters, vector
 from flambeau.compiler.emit.transpose import transpose_vectors
 from flambeau.compiler.kernels.convolution_patches import bit_mask
 from flambeau.compiler.kernels.convolution_planes import (
+    COPY_PLANES,
     PHASE,
     copy_planes,
     fetch_planes,
@@ -21,6 +23,8 @@ from flambeau.compiler.kernels.description import Writer
 from flambeau.compiler.kernels.matmul_element import Element, Tile
 from flambeau.compiler.kernels.matmul_micro import call_least
 from flambeau.compiler.tile.contract import Operands, contract
+
+_STORE_SUMS: Final = Parameters("sums* out* out_row out_y out_x lines length valid")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +59,8 @@ def helpers(facts: Facts) -> list[Writer]:
     return [*writers, partial(_store_sums, facts)]
 
 
-_MICRO = "i64 %k, ptr noalias %table, ptr noalias %pixels, ptr noalias %weights, ptr noalias %sums, i1 %add, i64 %count"
-_MICRO_TYPES = ("i64", "ptr", "ptr", "ptr", "ptr", "i1", "i64")
+_MICRO: Final = Parameters("k table* pixels* weights* sums* add:i1 count")
+_PIXELS: Final = _MICRO + "vectors"
 
 
 def _micro_kernel(facts: Facts, height: int, vectors: int, b: Builder) -> str:
@@ -99,14 +103,13 @@ def _micro_kernel(facts: Facts, height: int, vectors: int, b: Builder) -> str:
     store_all(False)
     b.branch(done)
     b.label(done)
-    return b.function(f"define internal void @pixels_{height}x{vectors}({_MICRO}) noinline #0")
+    return b.define(f"pixels_{height}x{vectors}", _MICRO)
 
 
 def _pixels(tile: Tile, heights: tuple[int, ...], b: Builder) -> str:
     """Text of `pixels(..., vectors)`: the micro-kernel for `count` pixels."""
-    arguments = list(zip(_MICRO_TYPES, (part.split()[-1] for part in _MICRO.split(", ")), strict=True))
-    call_least(b, "pixels", arguments, ("%count", 1, heights), ("%vectors", 1, range(tile.vectors, 0, -1)))
-    return b.function(f"define internal void @pixels({_MICRO}, i64 %vectors) noinline #0")
+    call_least(b, "pixels", _MICRO.arguments, ("%count", 1, heights), ("%vectors", 1, range(tile.vectors, 0, -1)))
+    return b.define("pixels", _PIXELS)
 
 
 def _store_sums(facts: Facts, b: Builder) -> str:
@@ -159,10 +162,7 @@ def _store_sums(facts: Facts, b: Builder) -> str:
                             store(i, value)
                     with b.else_():
                         some_channels()
-    return b.function(
-        "define internal void @store_sums(ptr noalias %sums, ptr noalias %out, i64 %out_row, i64 %out_y, i64 %out_x, "
-        "i64 %lines, i64 %length, i64 %valid) noinline #0"
-    )
+    return b.define("store_sums", _STORE_SUMS)
 
 
 def body(facts: Facts, has_epilogue: bool, b: Builder, w: dict[str, str]) -> None:
@@ -202,10 +202,7 @@ def body(facts: Facts, has_epilogue: bool, b: Builder, w: dict[str, str]) -> Non
                 if not facts.in_place:
                     with b.for_(0, images) as i:
                         image = b.gep(memory, source, b.mul(i, w["source_batch"]))
-                        b.call("void", "copy_planes", [
-                            ("ptr", at), ("ptr", image), ("ptr", b.gep(compute, planes, b.mul(i, image_planes))),
-                            ("i64", channels), ("i64", y0), ("i64", x0), ("i64", rows),
-                        ], declare=False)  # fmt: skip
+                        b.invoke("copy_planes", COPY_PLANES, at, image, b.gep(compute, planes, b.mul(i, image_planes)), channels, y0, x0, rows)
                 # A unit's share of fetching the next one's channels, in steps of a channel of all its pixels.
                 fetch_step = b.mul(b.op(f"udiv i64 {b.add(b.sub(o_high, o_low), tile.columns - 1)}, {tile.columns}"), area)
                 next_y, next_x = b.mul(next_by, w["block_rows"]), b.mul(next_bx, w["block_columns"])
@@ -251,21 +248,14 @@ def body(facts: Facts, has_epilogue: bool, b: Builder, w: dict[str, str]) -> Non
                                     wide = b.min(w["tile_pixels"], b.sub(columns, x))
                                     if facts.in_place:
                                         fetch(i, x, wide)
-                                    b.call("void", "pixels", [
-                                        ("i64", k), ("ptr", table_y), ("ptr", b.gep(compute, line, x)), ("ptr", weights_y),
-                                        ("ptr", b.gep(compute, sums_y, b.mul(x, tile.columns))), ("i1", add),
-                                        ("i64", wide), ("i64", vectors),
-                                    ], declare=False)  # fmt: skip
+                                    b.invoke("pixels", _PIXELS, k, table_y, b.gep(compute, line, x), weights_y,
+                                             b.gep(compute, sums_y, b.mul(x, tile.columns)), add, wide, vectors)  # fmt: skip
                     start = b.add(b.mul(y0, q["out_y"]), b.mul(x0, q["out_x"]))
                     to = b.gep(memory, out, b.add(b.add(q["out_offset"], start), b.mul(o, w["out_row"])))
                     lines, length = ("1", area) if facts.direct else (rows, columns)
                     with b.for_(0, images) as i:
-                        b.call("void", "store_sums", [
-                            ("ptr", b.gep(compute, sums, b.mul(b.mul(i, area), tile.columns))),
-                            ("ptr", b.gep(memory, to, b.mul(i, w["out_batch"]))), ("i64", w["out_row"]),
-                            ("i64", q["out_y"]),
-                            ("i64", q["out_x"]), ("i64", lines), ("i64", length), ("i64", lanes),
-                        ], declare=False)  # fmt: skip
+                        b.invoke("store_sums", _STORE_SUMS, b.gep(compute, sums, b.mul(b.mul(i, area), tile.columns)),
+                                 b.gep(memory, to, b.mul(i, w["out_batch"])), w["out_row"], q["out_y"], q["out_x"], lines, length, lanes)  # fmt: skip
         if has_epilogue:
             # Whole rows, or a piece of one: either way neighbours in the output.
             y_low, x_low = b.mul(y0, w["scale_y"]), b.mul(x0, w["scale_x"])

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from flambeau.compiler.emit.builder import Builder, vector
+from flambeau.compiler.emit.builder import Builder, Parameters, vector
 from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Function, Kernel, Word
 from flambeau.compiler.kernels.convolution_patches import Geometry, bit_mask, masked_read, read_kind
@@ -42,11 +42,7 @@ _PHASE: Final = (  # of SHAPE what is read here, and where a phase's pixels and 
     "tap_y", "tap_x", "kernel_row", "kernel_channel", "kernel_y", "kernel_x", "out_row", "out_y", "out_x", "block_channels", "height", "width", "out_at",
     "kernel_at",
 )  # fmt: skip
-_ARGUMENTS: Final = (
-    ("ptr", "%shape"), ("ptr", "%kernel"), ("ptr", "%source"), ("ptr", "%out"), ("i64", "%y"), ("i64", "%x"), ("i64", "%rows"), ("i64", "%columns"),
-    ("i64", "%channels"),
-)  # fmt: skip
-_TEXT: Final = ", ".join(f"{type_}{' noalias' * (type_ == 'ptr')} {name}" for type_, name in _ARGUMENTS)
+PIXELS: Final = Parameters("shape* kernel* source* out* y x rows columns channels")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +77,7 @@ def _writers(facts: Facts) -> list[partial[str]]:
     return [*[partial(_pixels, facts, height, vectors) for height in facts.heights for vectors in _VECTORS], partial(_image, facts)]
 
 
-def _image(facts: Facts, b: Builder, name: str = "image", linkage: str = "internal ") -> str:
+def _image(facts: Facts, b: Builder, name: str = "image", linkage: str = "internal") -> str:
     """Text of `name(shape, kernel, source, out, y, x, rows, columns, channels)`: result rows and columns from (y, x) on, `out` is the first one."""
     w = load_record(b, "%shape", facts.record)
     memory = facts.element.memory
@@ -94,9 +90,9 @@ def _image(facts: Facts, b: Builder, name: str = "image", linkage: str = "intern
                 "%kernel": b.gep(memory, "%kernel", b.mul(o, w["kernel_row"])), "%out": to, "%y": b.add("%y", y), "%x": b.add("%x", x), "%rows": "1",
                 "%columns": columns, "%channels": channels,
             }  # fmt: skip
-            arguments = [(type_, given.get(name, name)) for type_, name in _ARGUMENTS]
+            arguments = [(type_, given.get(name, name)) for type_, name in PIXELS.arguments]
             call_least(b, "pixels", arguments, (channels, 1, facts.heights), (columns, facts.width, _VECTORS))
-    return b.function(f"define {linkage}void @{name}({_TEXT}) noinline #0")
+    return b.define(name, PIXELS, linkage)
 
 
 def _pixels(facts: Facts, height: int, vectors: int, b: Builder) -> str:
@@ -149,7 +145,7 @@ def _pixels(facts: Facts, height: int, vectors: int, b: Builder) -> str:
             with b.for_(0, b.min(lanes, width)) as q:
                 at = b.gep(memory, here, b.mul(b.add(q, v * width), w["out_x"]))
                 b.store(memory, b.load(memory, b.gep(memory, "%lanes", q), size), at, size)
-    return b.function(f"define internal void @pixels_{height}x{vectors}({_TEXT}) noinline #0")
+    return b.define(f"pixels_{height}x{vectors}", PIXELS)
 
 
 def make_few_convolution(
@@ -206,11 +202,8 @@ def _body(facts: Facts, has_epilogue: bool, b: Builder, w: dict[str, str]) -> No
         with b.for_(0, w["phases"]) as f:
             shape = b.gep("i64", w["table"], b.mul(f, len(_PHASE)))
             q = load_record(b, shape, _PHASE)
-            given = (
-                shape, b.gep(memory, kernel, q["kernel_at"]), source, b.gep(memory, out, b.add(q["out_at"], b.mul(y, q["out_y"]))), y, "0",
-                b.min(w["block"], b.sub(q["height"], y)), q["width"], w["rows"],
-            )  # fmt: skip
-            b.call("void", "image", list(zip([type_ for type_, _ in _ARGUMENTS], given, strict=True)), declare=False)
+            weights, to = b.gep(memory, kernel, q["kernel_at"]), b.gep(memory, out, b.add(q["out_at"], b.mul(y, q["out_y"])))
+            b.invoke("image", PIXELS, shape, weights, source, to, y, "0", b.min(w["block"], b.sub(q["height"], y)), q["width"], w["rows"])
         if has_epilogue:
             row, first = b.mul(g, w["rows"]), b.mul(block, w["block_pixels"])
             call_epilogue(b, n, "1", (row, b.add(row, w["rows"])), (first, b.min(b.add(first, w["block_pixels"]), w["pixels"])))

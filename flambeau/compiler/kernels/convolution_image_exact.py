@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
-from flambeau.compiler.emit.builder import Builder
+from flambeau.compiler.emit.builder import Builder, Parameters
 from flambeau.compiler.kernel import Function
 from flambeau.compiler.kernels.convolution_patches import bit_mask
 from flambeau.compiler.kernels.convolution_tile_pack import WIDTH
@@ -20,6 +20,7 @@ from flambeau.dtypes import float32
 
 _EXACT_OUTPUTS: Final = 8  # output channels that use a vector of images in multiply-adds
 ENTRY: Final = 24  # bytes of a tap in a list: offset of its weights and of its pixel in bytes; of its weight in elements, and pixel
+EXACT: Final = Parameters("args* table* counts* group image images output outputs pixels sums*")
 
 
 def exact_images_function(form: str, layout: Layout) -> Function:
@@ -63,7 +64,4 @@ def _exact_images(layout: Layout, name: str, b: Builder) -> str:
                     row = b.min(b.add(o, j), last)  # the last one may be written several times
                     at = b.add(b.add(b.mul(i, SUMS_BYTES), b.mul(row, 4 * LANES)), b.mul(n, 4))
                     b.store(floats, total, b.gep("i8", "%sums", at), 64)
-    return b.function(
-        f"define void @{name}(ptr noalias %args, ptr noalias %table, ptr noalias %counts, i64 %group, i64 %image, i64 %images, i64 %output, "
-        "i64 %outputs, i64 %pixels, ptr noalias %sums) noinline #0"
-    )
+    return b.define(name, EXACT, "")

@@ -25,12 +25,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from flambeau.compiler.emit.builder import Builder
+from flambeau.compiler.emit.builder import Builder, Parameters
 from flambeau.compiler.emit.transpose import transpose_vectors
 from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Address, Kernel, Word
 from flambeau.compiler.kernels.bfloat_parts import Extent, split_pairs
 from flambeau.compiler.kernels.convolution_judgement import (
+    LOOK,
     NOTES,
     clear_notes,
     far_limit,
@@ -59,6 +60,9 @@ _WIDTH: Final = 16
 _CHUNK: Final = 128  # pixels of a unit
 _AHEAD: Final = 1024  # elements from what is looked at to what is fetched
 _TYPE: Final = f"<{_WIDTH} x float>"
+_PACK: Final = {
+    form: Parameters(f"source* lane_stride depth_stride lanes depth pixels steps* {last}") for form, last in (("parts", "extent*"), ("halves", "scale:float"))
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,10 +241,7 @@ def _look(counts: bool, b: Builder, w: dict[str, str]) -> None:
                 )
             )
             length = b.op(f"select i1 {runs}, i64 {b.mul(inner, v.pixels)}, i64 {v.pixels}")
-            b.call_address(w["look"], [
-                ("ptr", v.source), ("i64", outer), ("i64", outer_stride), ("i64", b.op(f"select i1 {runs}, i64 1, i64 {inner}")),
-                ("i64", inner_stride), ("i64", length), ("i64", w["ahead"]), ("ptr", "%notes"),
-            ])  # fmt: skip
+            b.invoke(w["look"], LOOK, v.source, outer, outer_stride, b.op(f"select i1 {runs}, i64 1, i64 {inner}"), inner_stride, length, w["ahead"], "%notes")
             return reduce_notes(b, read_notes(b, "%notes"))
 
         clear_notes(b, "%notes")
@@ -261,21 +262,19 @@ def _pack(partner: str, b: Builder, w: dict[str, str]) -> None:
         v = _Unit(b, w, u)
         step = b.add(b.mul(v.at, w["panel_steps"]), v.first)
 
-        def pack(form: str, last: tuple[str, str]) -> None:
-            b.call("void", f"pack_{form}", [
-                ("ptr", v.source), ("i64", w["lane_stride"]), ("i64", w["depth_stride"]), ("i64", v.lanes), ("i64", v.depth), ("i64", v.pixels),
-                ("ptr", b.gep("i8", w["packed"], b.mul(step, STEP_BYTES if form == "parts" else HALVES_STEP_BYTES))), last,
-            ], declare=False)  # fmt: skip
+        def pack(form: str, last: str) -> None:
+            to = b.gep("i8", w["packed"], b.mul(step, STEP_BYTES if form == "parts" else HALVES_STEP_BYTES))
+            b.invoke(f"pack_{form}", _PACK[form], v.source, w["lane_stride"], w["depth_stride"], v.lanes, v.depth, v.pixels, to, last)
 
         if not partner:
-            pack("parts", ("ptr", v.note))
+            pack("parts", v.note)
         else:
             own = operand_verdict(b, w["packed"], w["notes_at"], v.notes, w["elements"], v.group)
             fit, _ = halves_do(b, own, partner, w, v.group)
             with b.if_(fit):
-                pack("halves", ("float", power(b, own[0])))
+                pack("halves", power(b, own[0]))
             with b.if_(b.op(f"xor i1 {fit}, true")):
-                pack("parts", ("ptr", v.note))
+                pack("parts", v.note)
 
 
 def _chunk(left: bool, neighbours: bool, form: str, b: Builder) -> str:
@@ -351,8 +350,4 @@ def _chunk(left: bool, neighbours: bool, form: str, b: Builder) -> str:
         seen[:] = [b.load(type_, name, 64) for name, type_ in zip(names, types, strict=False)]
     for at, value in enumerate(extent.reduce(b, seen[0], seen[1]) if seen else ()):
         b.store("i32", value, b.gep("i32", "%extent", at), 4)
-    last = "ptr noalias %extent" if form == "parts" else "float %scale"
-    return b.function(
-        f"define internal void @pack_{form}(ptr noalias %source, i64 %lane_stride, i64 %depth_stride, i64 %lanes, i64 %depth, i64 %pixels, "
-        f"ptr noalias %steps, {last}) noinline #0"
-    )
+    return b.define(f"pack_{form}", _PACK[form])

@@ -20,12 +20,12 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from flambeau.compiler.emit.builder import Builder
+from flambeau.compiler.emit.builder import Builder, Parameters
 from flambeau.compiler.emit.transpose import transpose_vectors
 from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Address, Function, Kernel, Scratch, Word
 from flambeau.compiler.kernels.bfloat_parts import are_safe
-from flambeau.compiler.kernels.convolution_image_exact import ENTRY, exact_images_function
+from flambeau.compiler.kernels.convolution_image_exact import ENTRY, EXACT, exact_images_function
 from flambeau.compiler.kernels.convolution_image_pack import (
     Partner,
     Steps,
@@ -42,7 +42,7 @@ from flambeau.compiler.kernels.convolution_patches import bit_mask
 from flambeau.compiler.kernels.convolution_problem import Problem, call_epilogue, numel, temporary
 from flambeau.compiler.kernels.convolution_step_products import STEP_BYTES_OF, add_halves, add_sums, micro_function, multiply_step
 from flambeau.compiler.kernels.convolution_tile_pack import HEADER, WIDTH
-from flambeau.compiler.kernels.convolution_tile_weights import pack_tile_weights, panel_function, panel_words
+from flambeau.compiler.kernels.convolution_tile_weights import PANEL, pack_tile_weights, panel_function, panel_words
 from flambeau.compiler.kernels.description import Epilogue, add_reader, describe
 from flambeau.compiler.kernels.float_halves import together
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, round_up
@@ -60,6 +60,7 @@ _BLOCK_STEPS: Final = (9, 24)  # of one accumulator, a sixth of all within these
 _HALVES_STEPS: Final = 9  # of halves, of a pixel: some operands are still in the first-level cache for the next (18: 8 % slower, 5: as fast)
 _MOST_PIXELS: Final = 256  # of an image without strides: planes (convolution_tiles.py) have few zeros in larger ones
 _MOST_BYTES: Final = 8 << 20  # of the images' steps, packed: more would come from far memory
+_STORE: Final = Parameters("sums* out* out_batch out_row pixels channels images")
 
 
 def images_apply(p: Problem, gradient: bool) -> bool:
@@ -142,10 +143,8 @@ def make_image_convolution(
     ]  # fmt: skip
 
 
-_MICRO: Final = (
-    ("ptr", "%entries"), ("i64", "%count"), ("i64", "%blocks"), ("ptr", "%a"), ("i64", "%a_block"), ("ptr", "%b"), ("i64", "%b_block"),
-    ("ptr", "%sums"),
-)  # fmt: skip
+_MICRO: Final = Parameters("entries:ptr count blocks a:ptr a_block b:ptr b_block sums:ptr")
+_CALLED: Final = _MICRO + "tall wide"
 
 
 def _micro(form: str) -> Function:
@@ -176,9 +175,7 @@ def _store(b: Builder) -> str:
                 exists = b.op(f"icmp slt i64 {image}, %images")
                 lanes = b.op(f"select i1 {exists}, <{WIDTH} x i1> {mask}, <{WIDTH} x i1> zeroinitializer")
                 b.masked_store("float", WIDTH, row, b.gep("float", line, b.mul(image, "%out_batch")), lanes, 4)
-    return b.function(
-        "define internal void @store(ptr noalias %sums, ptr noalias %out, i64 %out_batch, i64 %out_row, i64 %pixels, i64 %channels, i64 %images) noinline #0"
-    )
+    return b.define("store", _STORE)
 
 
 def _body(form: str, has_epilogue: bool, b: Builder, w: dict[str, str]) -> None:
@@ -273,11 +270,8 @@ def _body(form: str, has_epilogue: bool, b: Builder, w: dict[str, str]) -> None:
                     _, scale = together(b, own, (header_of(panel)[2], header_of(panel)[3])) if form == "halves" else ("", "")
                     with b.for_(0, pixels) as i:
                         to = b.gep("i8", acc, b.mul(b.add(b.mul(panel, _PIXELS), i), SUMS_BYTES))
-                        b.call_address(w[f"tiles_{form}"], [
-                            ("ptr", b.gep("i8", table, b.mul(i, list_bytes))), ("i64", b.load("i64", b.gep("i64", counts, i), 8)),
-                            ("i64", blocks), ("ptr", left), ("i64", b.mul(taps, step_bytes)), ("ptr", right),
-                            ("i64", b.mul(w["panel_steps"], step_bytes)), ("ptr", sums), ("i64", tall), ("i64", wide),
-                        ])  # fmt: skip
+                        b.invoke(w[f"tiles_{form}"], _CALLED, b.gep("i8", table, b.mul(i, list_bytes)), b.load("i64", b.gep("i64", counts, i), 8), blocks,
+                                 left, b.mul(taps, step_bytes), right, b.mul(w["panel_steps"], step_bytes), sums, tall, wide)  # fmt: skip
                         if form == "halves":
                             add_halves(b, sums, to, tall, scale)
                         else:
@@ -305,14 +299,8 @@ def _body(form: str, has_epilogue: bool, b: Builder, w: dict[str, str]) -> None:
             exact = is_exact(panel)
             here = b.gep("i8", acc, b.mul(panel, _PIXELS * SUMS_BYTES))
             with b.if_(exact):
-                b.call_address(w["exact"], [
-                    ("ptr", "%args"), ("ptr", table), ("ptr", counts), ("i64", group), ("i64", n0), ("i64", wide), ("i64", o),
-                    ("i64", tall), ("i64", pixels), ("ptr", here),
-                ])  # fmt: skip
-            b.call("void", "store", [
-                ("ptr", here), ("ptr", b.gep("float", w["out"], b.add(start, b.mul(row, w["out_row"])))), ("i64", w["out_batch"]),
-                ("i64", w["out_row"]), ("i64", pixels), ("i64", tall), ("i64", wide),
-            ], declare=False)  # fmt: skip
+                b.invoke(w["exact"], EXACT, "%args", table, counts, group, n0, wide, o, tall, pixels, here)
+            b.invoke("store", _STORE, here, b.gep("float", w["out"], b.add(start, b.mul(row, w["out_row"]))), w["out_batch"], w["out_row"], pixels, tall, wide)
         if has_epilogue:
             low = b.mul(first_panel, LANES)
             high = b.min(w["rows"], b.add(low, _PANELS * LANES))
@@ -343,8 +331,5 @@ def _again(b: Builder, w: dict[str, str]) -> None:
         own = operand_verdict(b, w["steps"], w["notes_at"], w["notes"], w["elements"], group)
         fit, _ = halves_do(b, own, "weights", w, group)
         with b.if_(b.op(f"xor i1 {fit}, true")):
-            b.call_address(w["pack"], [
-                ("ptr", w["panel"]), ("i64", u), ("ptr", b.gep("i8", w["scratch"], b.mul("%worker", w["scratch_bytes"]))),
-                ("ptr", b.gep("i8", w["partner"], b.add(w["panels_at"], b.mul(u, w["panel_bytes"])))),
-                ("ptr", b.gep("i8", w["partner"], b.mul(u, HEADER))),
-            ])  # fmt: skip
+            b.invoke(w["pack"], PANEL, w["panel"], u, b.gep("i8", w["scratch"], b.mul("%worker", w["scratch_bytes"])),
+                     b.gep("i8", w["partner"], b.add(w["panels_at"], b.mul(u, w["panel_bytes"]))), b.gep("i8", w["partner"], b.mul(u, HEADER)))  # fmt: skip

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from flambeau.compiler.emit.builder import Builder
+from flambeau.compiler.emit.builder import Builder, Parameters
 from flambeau.compiler.kernel import Function
 from flambeau.compiler.kernels.bfloat_parts import Extent
 from flambeau.compiler.kernels.convolution_patches import bit_mask
@@ -28,6 +28,7 @@ _THRESHOLD, _SCALE, _LOW = 256, 260, 264  # bytes
 _LOST_BITS: Final = (1 << 13) - 1  # of a float32's mantissa, in float16: lo is zero where none of them is set
 _EXTENT = Extent(_WIDTH)
 TYPE: Final = _EXTENT.type
+LOOK: Final = Parameters("source* outer outer_stride inner inner_stride length ahead notes*")
 
 
 def start() -> list[tuple[str, str]]:
@@ -101,10 +102,7 @@ def _look(name: str, b: Builder) -> str:
             of_line[:] = last
         seen[:] = of_line
     put_notes(b, "%notes", seen)
-    return b.function(
-        f"define void @{name}(ptr noalias %source, i64 %outer, i64 %outer_stride, i64 %inner, i64 %inner_stride, i64 %length, i64 %ahead, "
-        "ptr noalias %notes) noinline #0"
-    )
+    return b.define(name, LOOK, "")
 
 
 def reduce_notes(b: Builder, seen: Sequence[str]) -> list[str]:

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from typing import Final
 
-from flambeau.compiler.emit.builder import Builder, vector
+from flambeau.compiler.emit.builder import Builder, Parameters, vector
 from flambeau.compiler.kernels.convolution_patches import Geometry, masked_read
 from flambeau.compiler.kernels.convolution_problem import load_record
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, round_up
 from flambeau.compiler.kernels.matmul_element import Element
 from flambeau.symbols import maximum
+
+COPY_PLANES: Final = Parameters("phase* source* planes* channels y x rows")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +115,7 @@ def balanced(total: int, most: int) -> int:
 def copy_planes(b: Builder, element: Element, width: int, kind: str) -> str:
     """Text of `copy_planes(phase, source, planes, channels, y, x, rows)`: the planes of a block that starts at (y, x)."""
     copy_block(b, element, width, kind, load_record(b, "%phase", PHASE), "%source", "%planes", "%channels", "%y", "%x", "%rows")
-    return b.function(
-        "define internal void @copy_planes(ptr noalias %phase, ptr noalias %source, ptr noalias %planes, i64 %channels, i64 %y, i64 %x, i64 %rows) noinline #0"
-    )
+    return b.define("copy_planes", COPY_PLANES)
 
 
 def copy_block(

@@ -6,10 +6,10 @@ results, of halves 2 x 1 of large and of small sums. Its results go to 32 x 32 s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
-from flambeau.compiler.emit.builder import Builder
+from flambeau.compiler.emit.builder import Builder, Parameters
 from flambeau.compiler.kernel import Function
 from flambeau.compiler.kernels.float_halves import LOW_BITS
 from flambeau.compiler.kernels.matmul_halves import multiply_halves
@@ -23,35 +23,34 @@ from flambeau.compiler.kernels.matrix_unit import choose_tiles, clear_tiles, mul
 STEP_BYTES_OF = {"parts": STEP_BYTES, "halves": HALVES_STEP_BYTES}
 _WIDTH = 16
 _FLOATS = f"<{_WIDTH} x float>"
-Types = Sequence[tuple[str, str]]
 # The body of a micro-kernel: (builder, rows of tiles, columns, form).
 Body = Callable[[Builder, int, int, str], None]
 
 
-def micro_function(kind: str, form: str, types: Types, body: Body, across: str = "") -> Function:
-    """The micro-kernels of `types`, among which "%a", "%b" and "%sums", and then of the numbers of rows and columns.
+def micro_function(kind: str, form: str, parameters: Parameters, body: Body, across: str = "") -> Function:
+    """The micro-kernels of `parameters`, among which "%a", "%b" and "%sums", and then of the numbers of rows and columns.
 
     With halves, tiles of a column are computed together, or with `across` those of a row: it names the distance of a's rows in bytes.
     """
-    write = partial(_micro, form=form, types=types, body=body, across=across)
-    return tiles_function(f"convolution_{kind}:{form}", write, partial(choose_tiles, stem="tiles", types=types), 512)
+    write = partial(_micro, form=form, parameters=parameters, body=body, across=across)
+    return tiles_function(f"convolution_{kind}:{form}", write, partial(choose_tiles, stem="tiles", parameters=parameters), 512)
 
 
-def _micro(b: Builder, rows: int, columns: int, form: str, types: Types, body: Body, across: str) -> str:
+def _micro(b: Builder, rows: int, columns: int, form: str, parameters: Parameters, body: Body, across: str) -> str:
     if form == "halves" and (rows if across else columns) == 2:  # one column, or row, after the other
         name = f"tiles_1x{columns}" if across else f"tiles_{rows}x1"
         shifted: dict[str, str | int] = {"%b": HALF_BYTES // 2, "%sums": 4 * _WIDTH}
         if across:
             shifted = {"%a": b.mul(across, _WIDTH), "%sums": _WIDTH * 4 * LANES}
-        b.call("void", name, types, declare=False)
-        b.call("void", name, [(type_, b.gep("i8", value, shifted[value]) if value in shifted else value) for type_, value in types], declare=False)
+        values = [value for _, value in parameters.arguments]
+        b.invoke(name, parameters, *values)
+        b.invoke(name, parameters, *[b.gep("i8", value, shifted[value]) if value in shifted else value for value in values])
     else:
         results = _results(rows, columns, form)
         clear_tiles(b, results)
         body(b, rows, columns, form)
         store_tiles(b, results, lambda number: [tile_register(number), ("ptr", b.gep("i8", "%sums", results[number])), ("i64", str(4 * LANES))])
-    text = ", ".join(f"{type_} {value}" for type_, value in types)
-    return b.function(f"define internal void @tiles_{rows}x{columns}({text}) noinline #0")
+    return b.define(f"tiles_{rows}x{columns}", parameters)
 
 
 def _results(rows: int, columns: int, form: str) -> dict[int, int]:

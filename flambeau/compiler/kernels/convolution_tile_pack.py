@@ -12,8 +12,9 @@ looked at before (convolution_judgement.py). The weights: convolution_tile_weigh
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
-from flambeau.compiler.emit.builder import Builder
+from flambeau.compiler.emit.builder import Builder, Parameters
 from flambeau.compiler.kernel import Function
 from flambeau.compiler.kernels.bfloat_parts import PARTS, Extent, split_pairs
 from flambeau.compiler.kernels.convolution_judgement import look, put_notes, read_notes, scale_of, threshold
@@ -40,6 +41,7 @@ SHAPE = (
 )  # fmt: skip
 
 _INTS, _SHORTS = f"<{WIDTH} x i32>", f"<{WIDTH} x i16>"
+COPY: Final = Parameters("shape* source* planes* extent* y x rows")
 
 
 def parts_of(element: Element) -> int:
@@ -171,6 +173,4 @@ def _copy(b: Builder, element: Element, kind: str, form: str, name: str) -> str:
             end = b.gep("i32", plane, b.mul(last, w["pitch"]))
             for part in range(count):
                 b.store(_INTS, "zeroinitializer", b.gep("i8", end, b.mul(w["part_bytes"], part)), 4)
-    return b.function(
-        f"define void @{name}(ptr noalias %shape, ptr noalias %source, ptr noalias %planes, ptr noalias %extent, i64 %y, i64 %x, i64 %rows) noinline #0"
-    )
+    return b.define(name, COPY, "")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
 
-from flambeau.compiler.emit.builder import Builder
+from flambeau.compiler.emit.builder import Builder, Parameters
 from flambeau.compiler.kernel import Function
 from flambeau.compiler.kernels.bfloat_parts import PRODUCTS
 from flambeau.compiler.kernels.convolution_tile_pack import TILE_BYTES, WIDTH
@@ -21,6 +21,11 @@ from flambeau.compiler.kernels.matmul_dots import DOTS, HEIGHT
 from flambeau.compiler.kernels.matmul_halves import multiply_halves
 from flambeau.compiler.kernels.matrix_unit import call_one_of_tiles, clear_tiles, tile_register
 from flambeau.compiler.tile.contract import Operands, contract
+
+_MULTIPLY: Final = Parameters("steps longest weights:ptr planes:ptr table:ptr sums:ptr others:ptr sums_bytes pair_bytes part_bytes fetched:ptr fetched_lines")
+MULTIPLY: Final = _MULTIPLY + "which"
+_MULTIPLY_HALVES: Final = Parameters("steps weights:ptr planes:ptr table:ptr sums:ptr add:i1 sums_bytes pair_bytes part_bytes fetched:ptr fetched_lines")
+MULTIPLY_HALVES: Final = _MULTIPLY_HALVES + "which"
 
 
 def _order(parts: int) -> list[tuple[str, int] | tuple[int, int]]:
@@ -43,21 +48,13 @@ def products_function(parts: int) -> Function:
     """`products(steps, longest, weights, planes, table, sums, others, sums_bytes, pair_bytes, part_bytes,
     fetched, fetched_lines, which)`: meanwhile so many cache lines a step are fetched to the second level."""
     key = f"convolution:tiles:products:{parts}"
-    text = ", ".join(f"{type_} {value}" for type_, value in ARGUMENTS)
-    return native(key, partial(_choose, text), *[partial(_products, parts, r, c, text) for r in (1, 2) for c in (1, 2)])
+    return native(key, _choose, *[partial(_products, parts, r, c) for r in (1, 2) for c in (1, 2)])
 
 
-ARGUMENTS = (
-    ("i64", "%steps"), ("i64", "%longest"), ("ptr", "%weights"), ("ptr", "%planes"), ("ptr", "%table"), ("ptr", "%sums"),
-    ("ptr", "%others"), ("i64", "%sums_bytes"), ("i64", "%pair_bytes"), ("i64", "%part_bytes"),
-    ("ptr", "%fetched"), ("i64", "%fetched_lines"),
-)  # fmt: skip
-
-
-def _choose(arguments: str, name: str, b: Builder) -> str:
+def _choose(name: str, b: Builder) -> str:
     """`which`: 2 for more than 16 channels, and 1 for more than 16 places."""
-    call_one_of_tiles(b, "%which", "products", ARGUMENTS)
-    return b.function(f"define void @{name}({arguments}, i64 %which) noinline #0")
+    call_one_of_tiles(b, "%which", "products", _MULTIPLY.arguments)
+    return b.define(name, MULTIPLY, "")
 
 
 def fetch_panel(b: Builder, s: str) -> None:
@@ -68,18 +65,11 @@ def fetch_panel(b: Builder, s: str) -> None:
         b.prefetch(at)
 
 
-_HALVES: Final = (
-    ("i64", "%steps"), ("ptr", "%weights"), ("ptr", "%planes"), ("ptr", "%table"), ("ptr", "%sums"), ("i1", "%add"), ("i64", "%sums_bytes"),
-    ("i64", "%pair_bytes"), ("i64", "%part_bytes"), ("ptr", "%fetched"), ("i64", "%fetched_lines"),
-)  # fmt: skip
-
-
 def halves_function() -> Function:
     """`halves(steps, weights, planes, table, sums, add, sums_bytes, pair_bytes, part_bytes, fetched, fetched_lines, which)`: sets or adds
     up sums of products of float16 halves, whose scale is left to be taken off. The rest is as of `products`."""
     key = "convolution:tiles:products:halves"
-    text = ", ".join(f"{type_} {value}" for type_, value in _HALVES)
-    return native(key, partial(_columns, text), partial(_halves, 1, text), partial(_halves, 2, text))
+    return native(key, _columns, partial(_halves, 1), partial(_halves, 2))
 
 
 def _two_or_one(b: Builder, two: str, call: Callable[[int], None]) -> None:
@@ -90,24 +80,23 @@ def _two_or_one(b: Builder, two: str, call: Callable[[int], None]) -> None:
         call(1)
 
 
-def _columns(arguments: str, name: str, b: Builder) -> str:
+def _columns(name: str, b: Builder) -> str:
     """One column of tiles after the other: with 2 x 2 there were no registers for operands."""
     tall, broad = b.op("icmp sge i64 %which, 2"), b.op("and i64 %which, 1")
     with b.for_(0, b.add(broad, 1)) as c:
-        given = {name: name for _, name in _HALVES}
+        given = {name: name for _, name in _MULTIPLY_HALVES.arguments}
         for operand in ("%planes", "%sums"):
             given[operand] = b.gep("i8", operand, b.mul(c, 4 * WIDTH))
         given["%fetched_lines"] = b.op(f"select i1 {b.op(f'icmp eq i64 {c}, 0')}, i64 %fetched_lines, i64 0")
-        values = [(type_, given[name]) for type_, name in _HALVES]
 
         def call(rows: int) -> None:
-            b.call("void", f"halves_{rows}", values, declare=False)
+            b.invoke(f"halves_{rows}", _MULTIPLY_HALVES, *given.values())
 
         _two_or_one(b, tall, call)
-    return b.function(f"define void @{name}({arguments}, i64 %which) noinline #0")
+    return b.define(name, MULTIPLY_HALVES, "")
 
 
-def _halves(rows: int, arguments: str, b: Builder) -> str:
+def _halves(rows: int, b: Builder) -> str:
     """rows x 1 tiles: registers 0 and 1 hold large sums, 2 and 3 small ones; 4 and 5 weights, 6 and 7 hi and lo of pixels."""
     b.allocas.append(f"  %block = alloca [{2 * rows * TILE_BYTES} x i8], align 64")
     floats = f"<{WIDTH} x float>"
@@ -134,10 +123,10 @@ def _halves(rows: int, arguments: str, b: Builder) -> str:
         to = b.gep("i8", "%sums", b.mul(r, "%sums_bytes"))
         value = b.call(floats, f"llvm.fma.v{WIDTH}f32", [(floats, small), (floats, low), (floats, large)])
         b.store(floats, b.op(f"fadd {floats} {value}, {b.masked_load('float', WIDTH, to, old, 64)}"), to, 64)
-    return b.function(f"define internal void @halves_{rows}({arguments}) noinline #0")
+    return b.define(f"halves_{rows}", _MULTIPLY_HALVES)
 
 
-def _products(parts: int, rows: int, columns: int, arguments: str, b: Builder) -> str:
+def _products(parts: int, rows: int, columns: int, b: Builder) -> str:
     """rows x columns tiles of results; blocks of `longest` steps are added up outside of the registers.
 
     With several blocks, what remains to be added to the sums lies in `others`.
@@ -212,7 +201,7 @@ def _products(parts: int, rows: int, columns: int, arguments: str, b: Builder) -
         with b.for_(b.mul("%longest", 2), "%steps", "%longest") as start:
             block(start, b.min(b.add(start, "%longest"), "%steps"), add_rows)
             store("%others")
-    return b.function(f"define internal void @products_{rows}x{columns}({arguments}) noinline #0")
+    return b.define(f"products_{rows}x{columns}", _MULTIPLY)
 
 
 # -- The micro-kernel over the panels and planes of convolution_tiles.py, for bfloat16 -------------------------------
@@ -228,23 +217,22 @@ _LINE = 64  # bytes: a row of a tile, 16 pairs of channels; a vector of places
 def dot_products_function() -> Function:
     """`products` of convolution_tile_products.py, with the same parameters; `longest`, `others` and `part_bytes` are not read."""
     key = "convolution:tiles:products:dots"
-    text = ", ".join(f"{type_} {value}" for type_, value in ARGUMENTS)
-    return native(key, partial(_choose_dots, text), partial(_dot_products, 1, text), partial(_dot_products, 2, text))
+    return native(key, _choose_dots, partial(_dot_products, 1), partial(_dot_products, 2))
 
 
-def _choose_dots(arguments: str, name: str, b: Builder) -> str:
+def _choose_dots(name: str, b: Builder) -> str:
     """`which`: 2 for more than 16 channels, and 1 for more than 16 places."""
     channels = b.mul(b.add(b.op("lshr i64 %which, 1"), 1), 16)
     broad = b.op("trunc i64 %which to i1")
 
     def call(vectors: int) -> None:
-        b.call("void", f"dot_products_{vectors}", [*ARGUMENTS, ("i64", channels)], declare=False)
+        b.invoke(f"dot_products_{vectors}", _MULTIPLY + "channels", *[value for _, value in _MULTIPLY.arguments], channels)
 
     _two_or_one(b, broad, call)
-    return b.function(f"define void @{name}({arguments}, i64 %which) noinline #0")
+    return b.define(name, MULTIPLY, "")
 
 
-def _dot_products(vectors: int, arguments: str, b: Builder) -> str:
+def _dot_products(vectors: int, b: Builder) -> str:
     """`channels` channels times `vectors` vectors of places."""
     dot = DOTS["bfloat16"]
     with b.for_(0, "%channels", HEIGHT) as channel:
@@ -266,4 +254,4 @@ def _dot_products(vectors: int, arguments: str, b: Builder) -> str:
             to = b.gep("i8", "%sums", b.mul("%sums_bytes", b.add(channel, i)))
             for v in range(vectors):
                 b.store(dot.sums, sums[i * vectors + v], b.gep("i8", to, _LINE * v), _LINE)
-    return b.function(f"define internal void @dot_products_{vectors}({arguments}, i64 %channels) noinline #0")
+    return b.define(f"dot_products_{vectors}", _MULTIPLY + "channels")

@@ -9,13 +9,15 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from flambeau.compiler.emit.builder import Builder
+from flambeau.compiler.emit.builder import Builder, Parameters
 from flambeau.compiler.kernel import Function
 from flambeau.compiler.kernels.bfloat_parts import are_safe
-from flambeau.compiler.kernels.convolution_judgement import clear_notes, judge
+from flambeau.compiler.kernels.convolution_few import PIXELS
+from flambeau.compiler.kernels.convolution_judgement import LOOK, clear_notes, judge
 from flambeau.compiler.kernels.convolution_patches import bit_mask
 from flambeau.compiler.kernels.convolution_problem import call_epilogue, decode_unit, load_record
 from flambeau.compiler.kernels.convolution_tile_pack import (
+    COPY,
     DEEP,
     EXTENT,
     HEADER,
@@ -26,12 +28,16 @@ from flambeau.compiler.kernels.convolution_tile_pack import (
     clear_extent,
     extent_in_memory,
 )  # fmt: skip
+from flambeau.compiler.kernels.convolution_tile_products import MULTIPLY, MULTIPLY_HALVES
+from flambeau.compiler.kernels.convolution_tile_weights import PANEL
 from flambeau.compiler.kernels.description import Layout, load_words, native
 from flambeau.compiler.kernels.float_halves import together
 from flambeau.compiler.kernels.matmul_element import Element
 from flambeau.compiler.kernels.matmul_tiles import ROUNDS_BY
 
 PLACES: Final = 32  # places of a pass: two tiles
+_STORE_SUMS: Final = Parameters("sums* others* several:i1 scale:float sums_bytes pitch out* out_row out_y rows columns channels")
+_OTHERWISE: Final = Parameters("args:ptr worker u exponent:i32 kind:i32")
 
 
 def units_body(element: Element, form: str, has_epilogue: bool, b: Builder, w: dict[str, str]) -> None:
@@ -82,10 +88,7 @@ def store_sums(element: Element, form: str, b: Builder) -> str:
                 put(x, True)
             with b.if_(b.op(f"icmp slt i64 {whole}, %columns")):
                 put(whole, False)
-    return b.function(
-        "define internal void @store_sums(ptr noalias %sums, ptr noalias %others, i1 %several, float %scale, i64 %sums_bytes, i64 %pitch, "
-        "ptr noalias %out, i64 %out_row, i64 %out_y, i64 %rows, i64 %columns, i64 %channels) noinline #0"
-    )
+    return b.define("store_sums", _STORE_SUMS)
 
 
 class Units:
@@ -138,9 +141,9 @@ class Units:
                 words = b.gep("i64", "%args", w["weights_at"])
                 header = b.gep("i8", packed, -HEADER)
                 copied = b.gep("i8", self.planes, w["copied_at"])
-                b.call_address(w["pack_panel"], [("ptr", words), ("i64", number), ("ptr", copied), ("ptr", packed), ("ptr", header)])
+                b.invoke(w["pack_panel"], PANEL, words, number, copied, packed, header)
                 self.choose(pixels, header, packed, packed, o)
-        return b.function(f"define void @{name}(ptr %args, i64 %worker, i64 %u, i32 %exponent, i32 %kind) noinline #0")
+        return b.define(name, _OTHERWISE, "")
 
     def by_itself(self) -> None:
         """A unit by parts, or of bfloat16."""
@@ -171,11 +174,8 @@ class Units:
 
         def look() -> None:
             with b.if_(by_rows), b.for_(0, self.images) as i:
-                b.call_address(w["look"], [
-                    ("ptr", b.gep(self.memory, self.image_source(i), first)), ("i64", q["channels"]), ("i64", q["stride_channel"]),
-                    ("i64", b.op(f"select i1 {dense}, i64 1, i64 {rows}")), ("i64", q["stride_y"]), ("i64", length), ("i64", q["stride_channel"]),
-                    ("ptr", self.notes),
-                ])  # fmt: skip
+                b.invoke(w["look"], LOOK, b.gep(self.memory, self.image_source(i), first), q["channels"], q["stride_channel"],
+                         b.op(f"select i1 {dense}, i64 1, i64 {rows}"), q["stride_y"], length, q["stride_channel"], self.notes)  # fmt: skip
             with b.if_(b.op(f"xor i1 {by_rows}, true")):
                 self.each_image(w["look"], self.notes)
 
@@ -194,9 +194,8 @@ class Units:
             return [b.op(f"and i1 {all_fit}, {fits}")]
 
         (all_fit,) = b.loop(self.o_low, self.o_high, ROWS, panel, [("i1", "true")])
-        arguments = [("ptr", "%args"), ("i64", "%worker"), ("i64", u), ("i32", exponent), ("i32", kind)]
         with b.if_(b.op(f"xor i1 {all_fit}, true")):
-            b.call_address(w["otherwise"], arguments)
+            b.invoke(w["otherwise"], _OTHERWISE, "%args", "%worker", u, exponent, kind)
 
     # -- a unit -----------------------------------------------------------------------------------------------------
     def take(self, u: str) -> None:
@@ -226,18 +225,8 @@ class Units:
         """Look at the block's source of each image, or pack it."""
         b = self.b
         with b.for_(0, self.images) as i:
-            b.call_address(
-                function,
-                [
-                    ("ptr", self.shape),
-                    ("ptr", self.image_source(i)),
-                    ("ptr", b.gep("i32", self.planes, b.mul(i, self.w["image_places"]))),
-                    ("ptr", seen),
-                    ("i64", self.y0),
-                    ("i64", self.x0),
-                    ("i64", self.rows),
-                ],
-            )
+            b.invoke(function, COPY, self.shape, self.image_source(i), b.gep("i32", self.planes, b.mul(i, self.w["image_places"])), seen, self.y0, self.x0,
+                     self.rows)  # fmt: skip
 
     def pack_parts(self) -> tuple[str, str]:
         """Pack the block's source; its extent."""
@@ -280,11 +269,8 @@ class Units:
         with b.if_(safe):
             self.by_tiles(o, panel, following)
         with b.if_(b.op(f"xor i1 {safe}, true")), b.for_(0, self.images) as i:
-            b.call_address(w["exact"], [
-                ("ptr", self.shape), ("ptr", b.gep(self.memory, self.kernel_of_group, b.mul(o, q["kernel_row"]))), ("ptr", self.image_source(i)),
-                ("ptr", b.gep(self.memory, self.out_of(o), b.mul(i, w["out_batch"]))), ("i64", self.y0), ("i64", self.x0),
-                ("i64", self.rows), ("i64", self.columns), ("i64", self.lanes(o)),
-            ])  # fmt: skip
+            b.invoke(w["exact"], PIXELS, self.shape, b.gep(self.memory, self.kernel_of_group, b.mul(o, q["kernel_row"])), self.image_source(i),
+                     b.gep(self.memory, self.out_of(o), b.mul(i, w["out_batch"])), self.y0, self.x0, self.rows, self.columns, self.lanes(o))  # fmt: skip
 
     def lanes(self, o: str) -> str:
         return self.b.min(ROWS, self.b.sub(self.o_high, o))
@@ -302,12 +288,10 @@ class Units:
         def halves(at: str, fetched: str, broad: str) -> None:
             """Some steps, whose weights stay in the first-level cache for all places."""
             start = self.start
-            b.call_address(self.products, [
-                ("i64", b.min(self.block_steps, b.sub(w["steps"], start))), ("ptr", b.gep("i8", panel, b.mul(start, 4 * TILE_BYTES))),
-                ("ptr", b.gep("i32", self.planes, at)), ("ptr", b.gep("i64", self.table, start)), ("ptr", b.gep("float", sums, at)),
-                ("i1", b.op(f"icmp sgt i64 {start}, 0")), ("i64", w["sums_bytes"]), ("i64", q["pair_bytes"]), ("i64", q["part_bytes"]),
-                ("ptr", b.gep("i8", fetched, b.mul(start, b.mul(fetched_lines, 64)))), ("i64", fetched_lines), ("i64", b.add(tall, broad)),
-            ])  # fmt: skip
+            b.invoke(self.products, MULTIPLY_HALVES, b.min(self.block_steps, b.sub(w["steps"], start)), b.gep("i8", panel, b.mul(start, 4 * TILE_BYTES)),
+                     b.gep("i32", self.planes, at), b.gep("i64", self.table, start), b.gep("float", sums, at), b.op(f"icmp sgt i64 {start}, 0"),
+                     w["sums_bytes"], q["pair_bytes"], q["part_bytes"], b.gep("i8", fetched, b.mul(start, b.mul(fetched_lines, 64))), fetched_lines,
+                     b.add(tall, broad))  # fmt: skip
 
         def visit(start: str) -> None:
             self.start = start
@@ -318,12 +302,9 @@ class Units:
                 if self.form == "halves":
                     halves(at, fetched_part, broad)
                 else:
-                    b.call_address(self.products, [
-                        ("i64", w["steps"]), ("i64", self.block_steps), ("ptr", panel), ("ptr", b.gep("i32", self.planes, at)),
-                        ("ptr", self.table), ("ptr", b.gep("float", sums, at)), ("ptr", b.gep("float", others, at)),
-                        ("i64", w["sums_bytes"]), ("i64", q["pair_bytes"]), ("i64", q["part_bytes"]),
-                        ("ptr", fetched_part), ("i64", fetched_lines), ("i64", b.add(tall, broad)),
-                    ])  # fmt: skip
+                    b.invoke(self.products, MULTIPLY, w["steps"], self.block_steps, panel, b.gep("i32", self.planes, at), self.table,
+                             b.gep("float", sums, at), b.gep("float", others, at), w["sums_bytes"], q["pair_bytes"], q["part_bytes"], fetched_part,
+                             fetched_lines, b.add(tall, broad))  # fmt: skip
 
         if self.form == "halves":
             with b.for_(0, w["steps"], self.block_steps) as start:
@@ -331,9 +312,6 @@ class Units:
         else:
             visit("0")
         with b.for_(0, self.images) as i:
-            b.call("void", "store_sums", [
-                ("ptr", b.gep("float", sums, b.mul(i, w["image_places"]))),
-                ("ptr", b.gep("float", others, b.mul(i, w["image_places"]))), ("i1", self.several), ("float", scale), ("i64", w["sums_bytes"]),
-                ("i64", q["pitch"]), ("ptr", b.gep(self.memory, self.out_of(o), b.mul(i, w["out_batch"]))), ("i64", q["out_row"]),
-                ("i64", q["out_y"]), ("i64", self.rows), ("i64", self.columns), ("i64", lanes),
-            ], declare=False)  # fmt: skip
+            b.invoke("store_sums", _STORE_SUMS, b.gep("float", sums, b.mul(i, w["image_places"])), b.gep("float", others, b.mul(i, w["image_places"])),
+                     self.several, scale, w["sums_bytes"], q["pitch"], b.gep(self.memory, self.out_of(o), b.mul(i, w["out_batch"])), q["out_row"], q["out_y"],
+                     self.rows, self.columns, lanes)  # fmt: skip

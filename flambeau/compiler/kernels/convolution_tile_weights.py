@@ -15,12 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Final
 
-from flambeau.compiler.emit.builder import Builder
+from flambeau.compiler.emit.builder import Builder, Parameters
 from flambeau.compiler.emit.transpose import transpose_vectors
 from flambeau.compiler.kernel import Address, Function, Kernel, Scratch, Word
 from flambeau.compiler.kernels.bfloat_parts import split_in_order
-from flambeau.compiler.kernels.convolution_judgement import NOTES, clear_notes, judge, look_function, scale_of
+from flambeau.compiler.kernels.convolution_judgement import LOOK, NOTES, clear_notes, judge, look_function, scale_of
 from flambeau.compiler.kernels.convolution_patches import GATHER, bit_mask, masked_read
 from flambeau.compiler.kernels.convolution_problem import Problem, load_record, numel
 from flambeau.compiler.kernels.convolution_tile_pack import (
@@ -48,6 +49,10 @@ _PANEL = (  # what the packing of a panel knows: the last words of the kernel, o
     "weights", "look", "panels", "rows", "channels", "group", "row", "channel", "tap_row", "tap_column", "taps_y", "taps_x", "together",
     "rows_lie_apart", "pitch",
 )  # fmt: skip
+_COPY: Final = Parameters("source* outer count length pitch ahead to*")
+_COPY_TAP: Final = Parameters("source* row channel rows channels to*")
+_PACK_LINES: Final = Parameters("source* taps pitch steps* extent*")
+PANEL: Final = Parameters("words* u scratch* target* header*")
 
 
 def panel_words(p: Problem, gradient: bool, form: str) -> tuple[list[Word], int]:
@@ -88,7 +93,7 @@ def _pack(b: Builder, w: dict[str, str]) -> None:
     with b.for_("%begin", "%end") as u:
         target = b.gep("i8", w["packed"], b.add(w["panels_at"], b.mul(u, w["panel_bytes"])))
         header = b.gep("i8", w["packed"], b.mul(u, HEADER))
-        b.call_address(w["pack"], [("ptr", w["panel"]), ("i64", u), ("ptr", copy), ("ptr", target), ("ptr", header)])
+        b.invoke(w["pack"], PANEL, w["panel"], u, copy, target, header)
 
 
 def panel_function(element: Element, form: str) -> Function:
@@ -118,9 +123,7 @@ def _copy(element: Element, b: Builder) -> str:
             value = b.masked_load(memory, WIDTH, here, bit_mask(b, WIDTH, 0, b.sub(left, at)), size)
             b.prefetch(b.gep(memory, here, "%ahead"))
             _store_bits(b, element, value, b.gep("i32", to, at))
-    return b.function(
-        "define internal void @copy(ptr noalias %source, i64 %outer, i64 %count, i64 %length, i64 %pitch, i64 %ahead, ptr noalias %to) noinline #0"
-    )
+    return b.define("copy", _COPY)
 
 
 def _copy_tap(element: Element, b: Builder) -> str:
@@ -132,7 +135,7 @@ def _copy_tap(element: Element, b: Builder) -> str:
             read = masked_read(b, element.memory, WIDTH, element.itemsize, GATHER, "0", left, "%channel")
             value = read(b.gep(element.memory, "%source", b.add(b.mul(r, "%row"), b.mul("%channel", first))))
             _store_bits(b, element, value, b.gep("i32", "%to", b.add(b.mul(r, DEEP), first)))
-    return b.function("define internal void @copy_tap(ptr noalias %source, i64 %row, i64 %channel, i64 %rows, i64 %channels, ptr noalias %to) noinline #0")
+    return b.define("copy_tap", _COPY_TAP)
 
 
 def _put(b: Builder, form: str, values: Sequence[str], to: str, seen: Sequence[str], scale: str) -> list[str]:
@@ -187,7 +190,7 @@ def _pack_rows(form: str, b: Builder) -> str:
                 extremes[:] = _put(b, form, found[2 * i : 2 * i + 2], to, extremes, scale)
         seen[:] = extremes
     put_extent(b, "%extent", seen)
-    return b.function("define internal void @pack_rows(ptr noalias %source, i64 %taps, i64 %pitch, ptr noalias %steps, ptr noalias %extent) noinline #0")
+    return b.define("pack_rows", _PACK_LINES)
 
 
 def _pack_channels(form: str, b: Builder) -> str:
@@ -214,7 +217,7 @@ def _pack_channels(form: str, b: Builder) -> str:
             row = b.add(row, b.op(f"zext i1 {wraps} to i64"))
         values[:] = [row, tap, *extremes]
     put_extent(b, "%extent", values[2:])
-    return b.function("define internal void @pack_channels(ptr noalias %source, i64 %taps, i64 %pitch, ptr noalias %steps, ptr noalias %extent) noinline #0")
+    return b.define("pack_channels", _PACK_LINES)
 
 
 def _panel(element: Element, form: str, name: str, b: Builder) -> str:
@@ -239,18 +242,14 @@ def _panel(element: Element, form: str, name: str, b: Builder) -> str:
 
             def pack(lines: str, count: str, pitch: str, to: str) -> None:
                 if packs:
-                    arguments = [("ptr", "%scratch"), ("i64", count), ("i64", pitch), ("ptr", to), ("ptr", "%extent")]
-                    b.call("void", f"pack_{lines}", arguments, declare=False)
+                    b.invoke(f"pack_{lines}", _PACK_LINES, "%scratch", count, pitch, to, "%extent")
                 else:
                     look_at("%scratch", "1", "0", b.mul(pitch, ROWS))
 
             def one_by_one() -> None:
                 with b.for_(0, w["taps_y"]) as ty, b.for_(0, w["taps_x"]) as tx:
                     at = b.add(b.mul(ty, w["tap_row"]), b.mul(tx, w["tap_column"]))
-                    b.call("void", "copy_tap", [
-                        ("ptr", b.gep(memory, from_block, at)), ("i64", w["row"]), ("i64", w["channel"]), ("i64", rows),
-                        ("i64", channels), ("ptr", "%scratch"),
-                    ], declare=False)  # fmt: skip
+                    b.invoke("copy_tap", _COPY_TAP, b.gep(memory, from_block, at), w["row"], w["channel"], rows, channels, "%scratch")
                     pack("rows", "1", str(DEEP), b.gep("i8", to_block, b.mul(b.add(b.mul(ty, w["taps_x"]), tx), step_bytes)))
 
             if packs:
@@ -259,10 +258,7 @@ def _panel(element: Element, form: str, name: str, b: Builder) -> str:
                         b.op(f"select i1 {rows_lie_apart}, i64 {first}, i64 {second}")
                         for first, second in ((w["row"], w["channel"]), (rows, channels), (channels, rows))
                     )
-                    b.call("void", "copy", [
-                        ("ptr", from_block), ("i64", outer), ("i64", lines), ("i64", b.mul(length, taps)), ("i64", w["pitch"]),
-                        ("i64", b.mul(w["channel"], DEEP)), ("ptr", "%scratch"),
-                    ], declare=False)  # fmt: skip
+                    b.invoke("copy", _COPY, from_block, outer, lines, b.mul(length, taps), w["pitch"], b.mul(w["channel"], DEEP), "%scratch")
                     with b.if_(rows_lie_apart):
                         pack("rows", taps, w["pitch"], to_block)
                     with b.if_(b.op(f"xor i1 {rows_lie_apart}, true")):
@@ -273,9 +269,7 @@ def _panel(element: Element, form: str, name: str, b: Builder) -> str:
                 one_by_one()
 
     def look_at(source: str, lines: str, stride: str, length: str) -> None:
-        b.call_address(w["look"], [
-            ("ptr", source), ("i64", lines), ("i64", stride), ("i64", "1"), ("i64", "0"), ("i64", length), ("i64", stride), ("ptr", "%extent"),
-        ])  # fmt: skip
+        b.invoke(w["look"], LOOK, source, lines, stride, "1", "0", length, stride, "%extent")
 
     def look() -> None:
         """At all of the panel: its lines, as long as they are dense, or one tap after the other."""
@@ -299,4 +293,4 @@ def _panel(element: Element, form: str, name: str, b: Builder) -> str:
     extent = EXTENT.reduce(b, *extent_in_memory(b, "%extent"))
     for at, value in enumerate((*extent, *known)):
         b.store("i32", value, b.gep("i32", "%header", at), 4)
-    return b.function(f"define void @{name}(ptr noalias %words, i64 %u, ptr noalias %scratch, ptr noalias %target, ptr noalias %header) noinline #0")
+    return b.define(name, PANEL, "")

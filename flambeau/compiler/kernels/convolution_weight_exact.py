@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from flambeau.compiler.emit.builder import Builder
+from flambeau.compiler.emit.builder import Builder, Parameters
 from flambeau.compiler.kernel import Address, Word
 from flambeau.compiler.kernels.convolution_patches import bit_mask
 from flambeau.compiler.kernels.convolution_problem import Problem
@@ -26,6 +26,7 @@ from flambeau.dtypes import float32
 _WIDTH: Final = 16
 _EXACT_OUTPUTS: Final = 8  # output channels that use a vector of x in multiply-adds
 _TAP: Final = ("y_low", "y_high", "x_low", "x_high", "shift")  # output pixels that a tap has; the source pixel of pixel (0, 0)
+EXACT: Final = Parameters("args* s channel tall output wide sums*")
 
 
 def exact_words(
@@ -153,4 +154,4 @@ def _exact(layout: Layout, name: str, b: Builder) -> str:
             line = b.add(b.mul(b.add(b.mul(b.op(f"udiv i64 {at}, {LANES}"), w["taps"]), k), SUMS_BYTES), b.mul(c, 4 * LANES))
             to = b.gep("i8", "%sums", b.add(line, b.mul(b.op(f"urem i64 {at}, {LANES}"), 4)))
             b.store("float", value, to, 4)
-    return b.function(f"define void @{name}(ptr noalias %args, i64 %s, i64 %channel, i64 %tall, i64 %output, i64 %wide, ptr noalias %sums) noinline #0")
+    return b.define(name, EXACT, "")

@@ -5,16 +5,16 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from flambeau.compiler.emit.builder import Builder
+from flambeau.compiler.emit.builder import Builder, Parameters
 from flambeau.compiler.emit.transpose import transpose_vectors
 from flambeau.compiler.kernel import Function
 from flambeau.compiler.kernels.bfloat_parts import PARTS, PRODUCTS, are_safe, split_in_order
-from flambeau.compiler.kernels.convolution_judgement import NOTES, clear_notes, judge, scale_of
+from flambeau.compiler.kernels.convolution_judgement import LOOK, NOTES, clear_notes, judge, scale_of
 from flambeau.compiler.kernels.convolution_patches import UNIT, bit_mask
 from flambeau.compiler.kernels.convolution_problem import load_record
 from flambeau.compiler.kernels.convolution_step_products import STEP_BYTES_OF, add_halves, add_sums, micro_function
 from flambeau.compiler.kernels.convolution_tile_pack import CARRIED, COUNTS, EXTENT, NOTHING_CARRIED, clear_extent, extent_in_memory, lanes_inside
-from flambeau.compiler.kernels.convolution_weight_exact import Blocks, store_partial
+from flambeau.compiler.kernels.convolution_weight_exact import EXACT, Blocks, store_partial
 from flambeau.compiler.kernels.description import native
 from flambeau.compiler.kernels.float_halves import halves_in_order, together
 from flambeau.compiler.kernels.matmul_halves import multiply_halves
@@ -25,7 +25,10 @@ from flambeau.compiler.kernels.matrix_unit import multiply_parts
 
 WIDTH: Final = 16
 PLACES: Final = 32  # of a step
-_MICRO: Final = (("i64", "%steps"), ("ptr", "%a"), ("i64", "%a_row"), ("i64", "%a_part"), ("ptr", "%b"), ("ptr", "%sums"))
+_MICRO: Final = Parameters("steps a:ptr a_row a_part b:ptr sums:ptr")
+_CALLED: Final = _MICRO + "tall wide"
+_COPY: Final = Parameters("shape* source* channels y rows planes* extent*")
+_TURN: Final = Parameters("planes* channel_bytes part_bytes steps out*")
 
 
 def micro(form: str) -> Function:
@@ -93,21 +96,16 @@ def body(form: str, b: Builder, w: dict[str, str]) -> None:
 
             def visit_x(function: str) -> None:
                 with b.for_(0, images) as i:
-                    b.call_address(w[function], [
-                        ("ptr", of_x), ("ptr", b.gep("float", from_x, b.mul(b.add(first, i), w["x_batch"]))), ("i64", channels),
-                        ("i64", y), ("i64", rows), ("ptr", b.gep("i16", planes, b.mul(i, w["image_places"]))), ("ptr", x_extent),
-                    ])  # fmt: skip
+                    b.invoke(w[function], _COPY, of_x, b.gep("float", from_x, b.mul(b.add(first, i), w["x_batch"])), channels, y, rows,
+                             b.gep("i16", planes, b.mul(i, w["image_places"])), x_extent)  # fmt: skip
 
             def visit_g(function: str, o: str, count: str) -> None:
                 """Some output channels, from `o` on."""
                 with b.for_(0, images) as i:
                     last = b.op(f"icmp eq i64 {i}, {b.sub(images, 1)}")
                     source = b.add(b.mul(b.add(first, i), w["g_batch"]), b.mul(o, w["g_channel"]))
-                    b.call_address(w[function], [
-                        ("ptr", of_g), ("ptr", b.gep("float", from_g, source)), ("i64", count),
-                        ("i64", y), ("i64", b.op(f"select i1 {last}, i64 {rows}, i64 {w['image_rows']}")),
-                        ("ptr", b.gep("i16", g_planes, b.mul(i, w["image_places"]))), ("ptr", g_extent),
-                    ])  # fmt: skip
+                    b.invoke(w[function], _COPY, of_g, b.gep("float", from_g, source), count, y, b.op(f"select i1 {last}, i64 {rows}, i64 {w['image_rows']}"),
+                             b.gep("i16", g_planes, b.mul(i, w["image_places"])), g_extent)  # fmt: skip
 
             def pack(form: str) -> None:
                 visit_x(f"copy_{form}")
@@ -115,9 +113,7 @@ def body(form: str, b: Builder, w: dict[str, str]) -> None:
                     # 16 output channels: planes, then steps.
                     visit_g(f"copy_{form}", o, b.min(WIDTH, b.sub(w["outputs"], o)))
                     to = b.add(b.mul(b.op(f"udiv i64 {o}, {LANES}"), w["panel_bytes"]), b.mul(b.op(f"and i64 {o}, {WIDTH}"), 1024 // WIDTH))
-                    b.call_address(w[f"turn_{form}"], [
-                        ("ptr", g_planes), ("i64", w["g_channel_bytes"]), ("i64", w["g_part_bytes"]), ("i64", steps), ("ptr", b.gep("i8", g_steps, to)),
-                    ])  # fmt: skip
+                    b.invoke(w[f"turn_{form}"], _TURN, g_planes, w["g_channel_bytes"], w["g_part_bytes"], steps, b.gep("i8", g_steps, to))
 
             def products(form: str, scale: str) -> None:
                 visit_steps = w["visit_steps"] if form == "halves" else steps
@@ -130,11 +126,8 @@ def body(form: str, b: Builder, w: dict[str, str]) -> None:
                         to = b.gep("i8", acc, b.add(b.mul(c, c_bytes), b.mul(o, o_bytes)))
                         with b.for_(0, steps, visit_steps) as start, b.for_(0, w["taps"]) as k:
                             left = b.gep("i8", from_c, b.add(b.load("i64", b.gep("i64", shifts, k), 8), b.mul(start, 2 * PLACES)))
-                            b.call_address(w[f"tiles_{form}"], [
-                                ("i64", b.min(visit_steps, b.sub(steps, start))), ("ptr", left), ("i64", w["x_channel_bytes"]),
-                                ("i64", w["x_part_bytes"]), ("ptr", b.gep("i8", from_o, b.mul(start, STEP_BYTES_OF[form]))), ("ptr", sums),
-                                ("i64", tall), ("i64", wide),
-                            ])  # fmt: skip
+                            b.invoke(w[f"tiles_{form}"], _CALLED, b.min(visit_steps, b.sub(steps, start)), left, w["x_channel_bytes"], w["x_part_bytes"],
+                                     b.gep("i8", from_o, b.mul(start, STEP_BYTES_OF[form])), sums, tall, wide)  # fmt: skip
                             to_tap = b.gep("i8", to, b.mul(k, SUMS_BYTES))
                             if form == "halves":
                                 add_halves(b, sums, to_tap, tall, scale)
@@ -158,10 +151,8 @@ def body(form: str, b: Builder, w: dict[str, str]) -> None:
                 high = b.min(q["source_height"], b.sub(b.add(b.add(y, rows), q["reach_y"]), q["top"]))
                 start, length = b.mul(low, q["stride_y"]), b.mul(b.max("0", b.sub(high, low)), q["stride_y"])
                 with b.for_(0, images) as i:
-                    b.call_address(w["look"], [
-                        ("ptr", b.gep("float", source, b.add(b.mul(b.add(first, i), batch), start))), ("i64", channels), ("i64", stride),
-                        ("i64", "1"), ("i64", "0"), ("i64", length), ("i64", stride), ("ptr", notes),
-                    ])  # fmt: skip
+                    b.invoke(w["look"], LOOK, b.gep("float", source, b.add(b.mul(b.add(first, i), batch), start)), channels, stride, "1", "0", length, stride,
+                             notes)  # fmt: skip
 
             def look_x() -> None:
                 look_at(from_x, w["x_batch"], channels, w["x_channel"], of_x, x_extent)
@@ -195,10 +186,8 @@ def body(form: str, b: Builder, w: dict[str, str]) -> None:
             tall = b.min(LANES, b.sub(channels, panel))
             here = b.gep("i8", acc, b.mul(c, c_bytes))
             with b.if_(b.op(f"xor i1 {safe}, true")):
-                b.call_address(w["exact"], [
-                    ("ptr", "%args"), ("i64", s), ("i64", b.add(b.mul(group, w["channels"]), b.add(first_channel, panel))), ("i64", tall),
-                    ("i64", b.mul(group, w["outputs"])), ("i64", w["outputs"]), ("ptr", here),
-                ])  # fmt: skip
+                b.invoke(w["exact"], EXACT, "%args", s, b.add(b.mul(group, w["channels"]), b.add(first_channel, panel)), tall, b.mul(group, w["outputs"]),
+                         w["outputs"], here)  # fmt: skip
             store_partial(b, w, s, group, b.add(first_channel, panel), tall, "0", w["padded"], here)
     b.call("void", "llvm.x86.tilerelease", [])
 
@@ -292,9 +281,7 @@ def _copy(form: str, name: str, b: Builder) -> str:
         # What tiles read beyond the last row.
         after = b.mul(rows, w["pitch"])
         zeros(plane, after, b.add(after, SLACK))
-    return b.function(
-        f"define void @{name}(ptr noalias %shape, ptr noalias %source, i64 %channels, i64 %y, i64 %rows, ptr noalias %planes, ptr noalias %extent) noinline #0"
-    )
+    return b.define(name, _COPY, "")
 
 
 def turn_function(form: str) -> Function:
@@ -311,4 +298,4 @@ def _turn(form: str, name: str, b: Builder) -> str:
             to = b.gep("i8", "%out", b.add(b.mul(s, COUNTS[form] * PART_BYTES), PART_BYTES * part))
             for i, value in enumerate(transpose_vectors(b, "i32", rows)):
                 b.store(_INTS, value, b.gep("i8", to, 64 * i), 64)
-    return b.function(f"define void @{name}(ptr noalias %planes, i64 %channel_bytes, i64 %part_bytes, i64 %steps, ptr noalias %out) noinline #0")
+    return b.define(name, _TURN, "")

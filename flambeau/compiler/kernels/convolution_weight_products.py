@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import Final
 
-from flambeau.compiler.emit.builder import Builder, vector
+from flambeau.compiler.emit.builder import Builder, Parameters, vector
 from flambeau.compiler.emit.transpose import transpose_vectors
 from flambeau.compiler.kernels.convolution_patches import GATHER, bit_mask, masked_read
 from flambeau.compiler.kernels.convolution_planes import (
+    COPY_PLANES,
     PHASE,
     copy_planes,
     fetch_lines,
@@ -24,6 +26,10 @@ from flambeau.compiler.kernels.matmul_micro import call_least
 from flambeau.compiler.tile.contract import Operands, contract
 
 CHUNK = 112  # pixels: 64 channels of g are 28 KiB of float32, and share a first-level cache of 48 KiB with the planes
+_MICRO: Final = Parameters("table* plane* image_step images pitch rows columns gradient* sums* sums_row add:i1 count")
+_TAPS: Final = _MICRO + "vectors"
+_COPY_GRADIENT: Final = Parameters("source* row_pixels row_stride column_stride channel_stride p pixels channels copied*")
+_TRANSPOSE_CHUNK: Final = Parameters("source* step transposed* panel_step outputs lines length")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +67,6 @@ def helpers(facts: Facts) -> list[Writer]:
     if not facts.flat:
         writers.append(lambda b: _copy_gradient(b, facts))
     return [*writers, lambda b: _transpose_chunk(b, facts)]
-
-
-_MICRO = (
-    "ptr noalias %table, ptr noalias %plane, i64 %image_step, i64 %images, i64 %pitch, i64 %rows, i64 %columns, "
-    "ptr noalias %gradient, ptr noalias %sums, i64 %sums_row, i1 %add, i64 %count"
-)
 
 
 def _pairs(b: Builder, facts: Facts, pixels: str) -> str:
@@ -127,14 +127,13 @@ def _micro_kernel(facts: Facts, height: int, vectors: int, b: Builder) -> str:
             b.label(following)
     b.branch(done)
     b.label(done)
-    return b.function(f"define internal void @taps_{height}x{vectors}({_MICRO}) noinline #0")
+    return b.define(f"taps_{height}x{vectors}", _MICRO)
 
 
 def _taps(tile: Tile, b: Builder) -> str:
     """Text of `taps(..., vectors)`: the micro-kernel for `count` taps."""
-    arguments = [(part.split()[0], part.split()[-1]) for part in _MICRO.split(", ")]
-    call_least(b, "taps", arguments, ("%count", 1, (tile.rows, tile.rows // 2)), ("%vectors", 1, range(tile.vectors, 0, -1)))
-    return b.function(f"define internal void @taps({_MICRO}, i64 %vectors) noinline #0")
+    call_least(b, "taps", _MICRO.arguments, ("%count", 1, (tile.rows, tile.rows // 2)), ("%vectors", 1, range(tile.vectors, 0, -1)))
+    return b.define("taps", _TAPS)
 
 
 def body(facts: Facts, b: Builder, w: dict[str, str]) -> None:
@@ -180,11 +179,8 @@ def body(facts: Facts, b: Builder, w: dict[str, str]) -> None:
             image_planes = b.mul(count, q["plane"])
             x = b.gep(memory, w["x"], b.add(b.mul(n, w["x_batch"]), x_channel))
             with b.for_(0, images) as i:
-                b.call("void", "copy_planes", [
-                    ("ptr", w["phase"]), ("ptr", b.gep(memory, x, b.mul(i, w["x_batch"]))),
-                    ("ptr", b.gep(held, planes, b.mul(i, image_planes))), ("i64", count), ("i64", y0), ("i64", x0),
-                    ("i64", rows),
-                ], declare=False)  # fmt: skip
+                b.invoke("copy_planes", COPY_PLANES, w["phase"], b.gep(memory, x, b.mul(i, w["x_batch"])), b.gep(held, planes, b.mul(i, image_planes)), count,
+                         y0, x0, rows)  # fmt: skip
             gradient = b.gep(memory, w["g"], b.add(b.mul(n, w["g_batch"]), g_channel))
             with b.for_(0, rows, w["chunk_rows"]) as y:
                 tall = b.min(w["chunk_rows"], b.sub(rows, y))
@@ -211,16 +207,10 @@ def body(facts: Facts, b: Builder, w: dict[str, str]) -> None:
                         here = b.gep(memory, gradient, b.mul(i, w["g_batch"]))
                         source, step = b.gep(memory, here, p), w["g_channel"]
                         if not facts.flat:
-                            b.call("void", "copy_gradient", [
-                                ("ptr", here), ("i64", w["g_width"]), ("i64", w["g_y"]), ("i64", w["g_x"]), ("i64", w["g_channel"]), ("i64", p),
-                                ("i64", pixels), ("i64", w["outputs"]), ("ptr", copied),
-                            ], declare=False)  # fmt: skip
+                            b.invoke("copy_gradient", _COPY_GRADIENT, here, w["g_width"], w["g_y"], w["g_x"], w["g_channel"], p, pixels, w["outputs"], copied)
                             source, step = copied, str(CHUNK)
                         to = b.gep(compute, transposed, b.mul(b.mul(i, count_of_image), tile.columns))
-                        b.call("void", "transpose_chunk", [
-                            ("ptr", source), ("i64", step), ("ptr", to), ("i64", panel_step), ("i64", w["outputs"]),
-                            ("i64", lines), ("i64", length),
-                        ], declare=False)  # fmt: skip
+                        b.invoke("transpose_chunk", _TRANSPOSE_CHUNK, source, step, to, panel_step, w["outputs"], lines, length)
                     plane = b.gep(held, planes, b.add(b.mul(y, q["pitch"]), x))
 
                     following = b.add(p, pixels)
@@ -245,13 +235,9 @@ def body(facts: Facts, b: Builder, w: dict[str, str]) -> None:
                             if facts.flat:
                                 with b.if_(is_first):
                                     fetch(r)
-                            b.call("void", "taps", [
-                                ("ptr", b.gep("i64", table, r)), ("ptr", plane), ("i64", image_planes),
-                                ("i64", images), ("i64", q["pitch"]), ("i64", tall), ("i64", wide), ("ptr", gradient_o),
-                                ("ptr", b.gep(compute, sums, b.add(b.mul(r, w["padded"]), o))), ("i64", w["padded"]),
-                                ("i1", add), ("i64", b.min(tile.rows, b.sub(taps, r))),
-                                ("i64", b.op(f"udiv i64 {lanes}, {tile.width}")),
-                            ], declare=False)  # fmt: skip
+                            b.invoke("taps", _TAPS, b.gep("i64", table, r), plane, image_planes, images, q["pitch"], tall, wide, gradient_o,
+                                     b.gep(compute, sums, b.add(b.mul(r, w["padded"]), o)), w["padded"], add, b.min(tile.rows, b.sub(taps, r)),
+                                     b.op(f"udiv i64 {lanes}, {tile.width}"))  # fmt: skip
 
 
 def _copy_gradient(b: Builder, facts: Facts) -> str:
@@ -276,10 +262,7 @@ def _copy_gradient(b: Builder, facts: Facts) -> str:
                     b.store(element.compute, value, to, element.compute_bytes)
                 else:
                     b.masked_store(element.compute, width, value, to, mask, element.compute_bytes)
-    return b.function(
-        "define internal void @copy_gradient(ptr noalias %source, i64 %row_pixels, i64 %row_stride, i64 %column_stride, i64 %channel_stride, i64 %p, "
-        "i64 %pixels, i64 %channels, ptr noalias %copied) #0"
-    )
+    return b.define("copy_gradient", _COPY_GRADIENT, attributes="#0")
 
 
 def _transpose_chunk(b: Builder, facts: Facts) -> str:
@@ -308,7 +291,4 @@ def _transpose_chunk(b: Builder, facts: Facts) -> str:
             to = b.gep(compute, target, b.mul(b.op(f"udiv i64 {p}, {terms}"), tile.columns))
             for i, row in enumerate(transpose_vectors(b, compute, rows)):
                 b.store(vector(compute, width), row, b.gep(compute, to, i * tile.columns), size)
-    return b.function(
-        "define internal void @transpose_chunk(ptr noalias %source, i64 %step, ptr noalias %transposed, i64 %panel_step, i64 %outputs, i64 %lines, i64 %length)"
-        " noinline #0"
-    )
+    return b.define("transpose_chunk", _TRANSPOSE_CHUNK)

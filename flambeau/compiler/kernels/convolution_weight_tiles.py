@@ -22,7 +22,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from flambeau.compiler.emit.builder import Builder
+from flambeau.compiler.emit.builder import Builder, Parameters
 from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Address, Function, Kernel, Scratch, Word
 from flambeau.compiler.kernels.bfloat_parts import are_safe
@@ -37,7 +37,7 @@ from flambeau.compiler.kernels.convolution_image_pack import (
 )  # fmt: skip
 from flambeau.compiler.kernels.convolution_problem import Problem, numel
 from flambeau.compiler.kernels.convolution_step_products import STEP_BYTES_OF, add_halves, add_sums, micro_function, multiply_step
-from flambeau.compiler.kernels.convolution_weight_exact import Blocks, exact_words, store_partial
+from flambeau.compiler.kernels.convolution_weight_exact import EXACT, Blocks, exact_words, store_partial
 from flambeau.compiler.kernels.description import describe
 from flambeau.compiler.kernels.float_halves import together
 from flambeau.compiler.kernels.matmul_blocking import ceil_div, round_up
@@ -111,10 +111,8 @@ def tile_weight_gradient(graph: Graph, p: Problem, node: int, make_partials: Cal
     return [*packing, products], partials
 
 
-_MICRO: Final = (
-    ("i64", "%rows"), ("i64", "%columns"), ("ptr", "%a"), ("i64", "%a_row"), ("i64", "%a_step"), ("ptr", "%b"), ("i64", "%b_row"),
-    ("ptr", "%sums"),
-)  # fmt: skip
+_MICRO: Final = Parameters("rows columns a:ptr a_row a_step b:ptr b_row sums:ptr")
+_CALLED: Final = _MICRO + "tall wide"
 
 
 def _micro(form: str) -> Function:
@@ -177,12 +175,9 @@ def _body(form: str, b: Builder, w: dict[str, str]) -> None:
                         with b.if_(b.op(f"icmp sgt i64 {b.mul(rows, columns)}, 0")):
                             a = b.mul(b.add(x_base, blocks.source(y0, x0, shift)), step_bytes)
                             bb = b.mul(b.add(b.add(g_base, b.mul(y0, w["width"])), x0), step_bytes)
-                            b.call_address(w[f"tiles_{form}"], [
-                                ("i64", rows), ("i64", columns), ("ptr", b.gep("i8", w["x_steps"], a)),
-                                ("i64", b.mul(b.mul(w["step_y"], w["source_width"]), step_bytes)), ("i64", b.mul(w["step_x"], step_bytes)),
-                                ("ptr", b.gep("i8", w["g_steps"], bb)), ("i64", b.mul(w["width"], step_bytes)), ("ptr", sums),
-                                ("i64", tall), ("i64", wide),
-                            ])  # fmt: skip
+                            b.invoke(w[f"tiles_{form}"], _CALLED, rows, columns, b.gep("i8", w["x_steps"], a),
+                                     b.mul(b.mul(w["step_y"], w["source_width"]), step_bytes), b.mul(w["step_x"], step_bytes), b.gep("i8", w["g_steps"], bb),
+                                     b.mul(w["width"], step_bytes), sums, tall, wide)  # fmt: skip
                             if form == "halves":
                                 add_halves(b, sums, to, tall, scale)
                             else:
@@ -194,10 +189,8 @@ def _body(form: str, b: Builder, w: dict[str, str]) -> None:
         with b.if_(b.op(f"xor i1 {b.op(f'or i1 {fit}, {exact}')}, true")):
             by_tiles("parts")
         with b.if_(exact):
-            b.call_address(w["exact"], [
-                ("ptr", "%args"), ("i64", s), ("i64", b.add(b.mul(group, w["channels"]), b.mul(panel, LANES))), ("i64", tall),
-                ("i64", b.add(b.mul(group, w["outputs"]), b.mul(first_o, LANES))),
-                ("i64", b.min(_OUTPUT_PANELS * LANES, b.sub(w["outputs"], b.mul(first_o, LANES)))), ("ptr", acc),
-            ])  # fmt: skip
+            b.invoke(w["exact"], EXACT, "%args", s, b.add(b.mul(group, w["channels"]), b.mul(panel, LANES)), tall,
+                     b.add(b.mul(group, w["outputs"]), b.mul(first_o, LANES)), b.min(_OUTPUT_PANELS * LANES, b.sub(w["outputs"], b.mul(first_o, LANES))),
+                     acc)  # fmt: skip
         store_partial(b, w, s, group, b.mul(panel, LANES), tall, b.mul(first_o, LANES), _OUTPUT_PANELS * LANES, acc)
     b.call("void", "llvm.x86.tilerelease", [])

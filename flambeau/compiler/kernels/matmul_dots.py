@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from flambeau.compiler.emit.builder import Builder
+from flambeau.compiler.emit.builder import Builder, Parameters
 from flambeau.compiler.kernels.description import Writer
 from flambeau.compiler.kernels.matmul_blocking import Blocking
 from flambeau.compiler.kernels.matmul_driver import Driver, Way
@@ -39,6 +39,7 @@ HEIGHT: Final = 8  # rows at once: 16 vectors of sums hide the latency of 6 cycl
 STEPS: Final = 16  # steps between two visits of a column panel, about: sums are loaded and stored as seldom
 _GROUPS: Final = 16  # of a step
 _VECTOR: Final = 64  # bytes
+_COLUMN_SUMS: Final = Parameters("steps panels* width sums*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,11 @@ class Dot:
     sums: str
     operand: str
     shifted: bool = False  # a must be unsigned
+
+    @property
+    def parameters(self) -> Parameters:
+        """Of the micro-kernels."""
+        return Parameters(f"steps a* b* sums* add:i1 tall{' start*' * self.shifted}")
 
     def add(self, b: Builder, left: str, right: str, sums: str) -> str:
         """`left` and `right` are <16 x i32>."""
@@ -91,21 +97,20 @@ class DotDriver(TileDriver):
     def take_columns(self, block: str, column: str, width: str) -> None:
         super().take_columns(block, column, width)
         if self.dot.shifted:
-            arguments = [("i64", self.steps), ("ptr", self.panels_b), ("i64", width), ("ptr", self.column_sums())]
-            self.b.call("void", "column_sums", arguments, declare=False)
+            self.b.invoke("column_sums", _COLUMN_SUMS, self.steps, self.panels_b, width, self.column_sums())
 
     def multiply_tiles(self, steps: str, left: str, right: str, buffer: str, add: str, tall: str, wide: str) -> None:
         b = self.b
-        arguments = [("i64", steps), ("ptr", left), ("ptr", right), ("ptr", buffer), ("i1", add), ("i64", tall)]
+        values = [steps, left, right, buffer, add, tall]
         if self.dot.shifted:
             first = b.op(f"icmp eq i64 {self.part}, 0")
             at = b.gep("i32", self.column_sums(), self.panel)
-            arguments.append(("ptr", b.op(f"select i1 {first}, ptr {at}, ptr @no_column_sums")))
+            values.append(b.op(f"select i1 {first}, ptr {at}, ptr @no_column_sums"))
         broad = b.op(f"icmp sgt i64 {wide}, 16")
         with b.if_(broad):
-            b.call("void", "dots_2", arguments, declare=False)
+            b.invoke("dots_2", self.dot.parameters, *values)
         with b.if_(b.op(f"xor i1 {broad}, true")):
-            b.call("void", "dots_1", arguments, declare=False)
+            b.invoke("dots_1", self.dot.parameters, *values)
 
 
 def dots(b: Builder, element: Element, vectors: int) -> str:
@@ -140,10 +145,7 @@ def dots(b: Builder, element: Element, vectors: int) -> str:
         results = contract(b, "%steps", [(dot.sums, value) for value in first], add=partial(dot.add, b), read=step)
         for value, at in zip(results, places, strict=True):
             b.store(dot.sums, value, at, _VECTOR)
-    return b.function(
-        f"define internal void @dots_{vectors}(i64 %steps, ptr noalias %a, ptr noalias %b, ptr noalias %sums, i1 %add, i64 %tall"
-        f"{', ptr noalias %start' * dot.shifted}) noinline #0"
-    )
+    return b.define(f"dots_{vectors}", dot.parameters)
 
 
 def column_sums(b: Builder, element: Element) -> str:
@@ -162,7 +164,7 @@ def column_sums(b: Builder, element: Element) -> str:
             sums[:] = following
         for v, value in enumerate(sums):
             b.store(dot.sums, b.op(f"sub {dot.sums} zeroinitializer, {value}"), b.gep("i32", "%sums", b.add(j, 16 * v)), _VECTOR)
-    return b.function("define internal void @column_sums(i64 %steps, ptr noalias %panels, i64 %width, ptr noalias %sums) noinline #0")
+    return b.define("column_sums", _COLUMN_SUMS)
 
 
 def dots_way(facts: Facts, m: int, n: int, k: int, batches: int, host: Target) -> Way:

@@ -20,12 +20,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Final
 
-from flambeau.compiler.emit.builder import Builder
+from flambeau.compiler.emit.builder import Builder, Parameters
 from flambeau.compiler.kernel import Function, Word
 from flambeau.compiler.kernels.description import Body, Layout, Writer
 from flambeau.compiler.kernels.matmul_blocking import Blocking
 from flambeau.compiler.kernels.matmul_element import Facts, batch_addresses, call_epilogue, k_of_batch
+
+# What the functions take that a driver calls.
+PACK: Final = Parameters("source* lane_stride k_stride count k panels*")
+PACK_PARTS: Final = PACK + "extents*"
+TILE: Final = Parameters("k a:ptr a_row a_step b:ptr b_step c:ptr c_row c_column add:i1 rows columns")
+TILE_FETCHING: Final = TILE + "fetch:i1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,10 +205,7 @@ class Driver:
 
     def pack(self, operand: str, source: str, count: str, target: str) -> None:
         strides = ("a_row", "a_column") if operand == "a" else ("b_column", "b_row")
-        self.b.call_address(self.w[f"pack_{operand}"], [
-            ("ptr", source), ("i64", self.w[strides[0]]), ("i64", self.w[strides[1]]), ("i64", count), ("i64", self.k),
-            ("ptr", target),
-        ])  # fmt: skip
+        self.b.invoke(self.w[f"pack_{operand}"], PACK, source, self.w[strides[0]], self.w[strides[1]], count, self.k, target)
 
     def multiply(
         self, left: tuple[str, str, str], right: tuple[str, str], row: str, column: str, tall: str, wide: str,
@@ -210,11 +214,11 @@ class Driver:
         """One tile: `left` is (address, row stride, step) of a, `right` (address, step) of b."""
         w = self.w
         target = self.result_at(self.result_at(self.c, row, w["c_row"]), column, w["c_column"])
-        self.b.call_address(w["tile"], [
-            ("i64", self.k), ("ptr", left[0]), ("i64", left[1]), ("i64", left[2]), ("ptr", right[0]), ("i64", right[1]),
-            ("ptr", target), ("i64", w["c_row"]), ("i64", w["c_column"]), ("i1", self.add), ("i64", tall), ("i64", wide),
-            *([("i1", fetch)] if self.facts.fetches_b else []),
-        ])  # fmt: skip
+        values = (self.k, *left, *right, target, w["c_row"], w["c_column"], self.add, tall, wide)
+        if self.facts.fetches_b:
+            self.b.invoke(w["tile"], TILE_FETCHING, *values, fetch)
+        else:
+            self.b.invoke(w["tile"], TILE, *values)
 
     def finish(self, rows: tuple[str, str], columns: tuple[str, str]) -> None:
         """The epilogue on a rectangle, if this was its last block of K."""

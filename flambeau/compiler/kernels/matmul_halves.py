@@ -16,8 +16,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import fields
 from functools import partial
+from typing import Final
 
-from flambeau.compiler.emit.builder import Builder
+from flambeau.compiler.emit.builder import Builder, Parameters
 from flambeau.compiler.kernel import Function
 from flambeau.compiler.kernels.description import Layout, load_words, native
 from flambeau.compiler.kernels.float_halves import LOW_BITS, together
@@ -28,7 +29,7 @@ from flambeau.compiler.kernels.matmul_halves_pack import PARTS as PARTS_FLAG
 from flambeau.compiler.kernels.matmul_parts import PARTS, STEPS, Form, PartsDriver, Visit, parts_block, parts_words
 from flambeau.compiler.kernels.matmul_parts_pack import STEP_BYTES as PARTS_STEP_BYTES
 from flambeau.compiler.kernels.matmul_tile_pack import LANES
-from flambeau.compiler.kernels.matmul_tiles import SUMS_BYTES, configuration
+from flambeau.compiler.kernels.matmul_tiles import SUMS_BYTES, TILES, configuration
 from flambeau.compiler.kernels.matrix_unit import choose_tiles, start_tiles, store_tiles, tile_register, tiles_function
 from flambeau.runtime.target import Target
 
@@ -43,7 +44,10 @@ HALVES = Form("halves", STEP_BYTES, SLOT, 2 * SUMS_BYTES, _VISIT_STEPS, _CACHE_S
 # Parameters of `halves_otherwise` besides %args: of the driver, of the visit, and whether multiply-adds must do.
 _OF_DRIVER = ("scratch", "a", "source_b", "k", "steps", "add")
 _OF_VISIT = ("row", "tall", "index", "at", "number", "wide", "left_slot", "right_slot", "waiting", "place", "place_row")
-_TYPES = dict.fromkeys(("scratch", "a", "source_b", "left_slot", "right_slot", "waiting", "place"), "ptr") | {"add": "i1", "plain": "i1"}
+_OTHERWISE: Final = Parameters(
+    "args:ptr worker scratch:ptr a:ptr source_b:ptr k steps add:i1 row tall index at number wide left_slot:ptr right_slot:ptr waiting:ptr place:ptr place_row "
+    "plain:i1"
+)
 
 
 def form_of(target: Target, k: int) -> Form:
@@ -75,9 +79,7 @@ class HalvesDriver(PartsDriver):
         plain = self.mark_plain(v)
         halves = b.op(f"and i1 {fit}, {b.op(f'xor i1 {plain}, true')}")
         with b.if_(halves):
-            b.call_address(self.w["halves_tiles"], [
-                ("i64", v.count), ("ptr", v.left), ("ptr", v.right), ("ptr", v.waiting), ("i1", v.goes_on), ("i64", v.tall), ("i64", v.wide),
-            ])  # fmt: skip
+            b.invoke(self.w["halves_tiles"], TILES + "tall wide", v.count, v.left, v.right, v.waiting, v.goes_on, v.tall, v.wide)
             with b.if_(b.op(f"and i1 {v.is_last}, {self.add}")):
                 self.put_halves(v, scale, True)
             with b.if_(v.sets):
@@ -85,8 +87,7 @@ class HalvesDriver(PartsDriver):
         with b.if_(b.op(f"and i1 {b.op(f'xor i1 {halves}, true')}, {v.is_last}")):
             own = {"scratch": self.scratch, "a": self.a, "source_b": self.source_b, "k": self.k, "steps": self.steps, "add": self.add}
             given = {**own, **{name: getattr(v, name) for name in _OF_VISIT}, "plain": plain}
-            arguments = [(_TYPES.get(name, "i64"), value) for name, value in given.items()]
-            b.call_address(self.w["halves_otherwise"], [("ptr", "%args"), ("i64", "%worker"), *arguments])
+            b.invoke(self.w["halves_otherwise"], _OTHERWISE, "%args", "%worker", *given.values())
 
     def put_halves(self, v: Visit, scale: str, add: bool) -> None:
         """As put_sums, of both sums."""
@@ -137,8 +138,7 @@ def _otherwise(facts: Facts, layout: Layout, symbol: str, b: Builder) -> str:
         driver.multiply_plain(Visit(**given))
     with b.if_(b.op("xor i1 %plain, true")):
         driver.multiply_parts(Visit(**given))
-    text = ", ".join(f"{_TYPES.get(name, 'i64')} %{name}" for name in (*_OF_DRIVER, *_OF_VISIT, "plain"))
-    return b.function(f"define void @{symbol}(ptr %args, i64 %worker, {text}) noinline #0")
+    return b.define(symbol, _OTHERWISE, "")
 
 
 def multiply_halves(b: Builder, count: int, across: bool, load: Callable[[int, str, int, int], None]) -> None:
@@ -172,11 +172,9 @@ def micro(b: Builder, rows: int, columns: int) -> str:
     other one. The two products that a small sum gets in a step are what its latency of 52 cycles allows.
     """
     if rows * columns == 4:
-        values = [("i64", "%steps"), ("ptr", "%a"), ("ptr", "%b"), ("ptr", "%sums"), ("i1", "%add")]
-        b.call("void", "halves_2x1", values, declare=False)
-        values[2], values[3] = ("ptr", b.gep("i8", "%b", HALF_BYTES // 2)), ("ptr", b.gep("i8", "%sums", 64))
-        b.call("void", "halves_2x1", values, declare=False)
-        return b.function(_header("halves_2x2"))
+        b.invoke("halves_2x1", TILES, "%steps", "%a", "%b", "%sums", "%add")
+        b.invoke("halves_2x1", TILES, "%steps", "%a", b.gep("i8", "%b", HALF_BYTES // 2), b.gep("i8", "%sums", 64), "%add")
+        return b.define("halves_2x2", TILES)
     count = rows * columns
     many, one = ("%b", "%a") if columns > rows else ("%a", "%b")
 
@@ -198,13 +196,9 @@ def micro(b: Builder, rows: int, columns: int) -> str:
 
         multiply_halves(b, count, columns > rows, load)
     store_tiles(b, accumulators, sums)
-    return b.function(_header(f"halves_{rows}x{columns}"))
-
-
-def _header(name: str) -> str:
-    return f"define internal void @{name}(i64 %steps, ptr %a, ptr %b, ptr %sums, i1 %add) noinline #0"
+    return b.define(f"halves_{rows}x{columns}", TILES)
 
 
 def dispatch(b: Builder, name: str) -> str:
     """Text of `name(steps, a, b, sums, add, tall, wide)`: the least micro-kernel that covers tall x wide results."""
-    return choose_tiles(b, name, "halves", [("i64", "%steps"), ("ptr", "%a"), ("ptr", "%b"), ("ptr", "%sums"), ("i1", "%add")])
+    return choose_tiles(b, name, "halves", TILES)

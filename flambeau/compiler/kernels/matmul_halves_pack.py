@@ -15,8 +15,9 @@ from flambeau.compiler.emit.builder import Builder
 from flambeau.compiler.kernel import Function
 from flambeau.compiler.kernels.bfloat_parts import Extent
 from flambeau.compiler.kernels.float_halves import fits, guessed_exponent, halves_in_order, halves_pairs, inside, kind, power, scale_exponent
+from flambeau.compiler.kernels.matmul_driver import PACK_PARTS
 from flambeau.compiler.kernels.matmul_element import Facts
-from flambeau.compiler.kernels.matmul_parts_pack import WIDTH, Packing, pack_function, pack_header
+from flambeau.compiler.kernels.matmul_parts_pack import WIDTH, Packing, pack_function
 from flambeau.compiler.kernels.matmul_tile_pack import LANES
 
 HALF_BYTES = 2048  # two tiles
@@ -42,16 +43,14 @@ def pack_halves(b: Builder, unit: str, by_lanes: bool, name: str) -> str:
     splitting = _Halves(inner, unit, by_lanes)
     splitting.each_panel(lambda panel: splitting.put_seen(panel, [value for _, value in splitting.start()]))
     splitting.walk()
-    text = inner.function(pack_header("split").replace("define void", "define internal void"))
+    text = inner.define("split", PACK_PARTS)
     b.declarations |= inner.declarations
     packing = _Halves(b, unit, by_lanes)
 
     def split(first_panel: str, count: str) -> None:
         source = b.gep("float", "%source", b.mul(b.mul(first_panel, LANES), "%lane_stride"))
-        b.call("void", "split", [
-            ("ptr", source), ("i64", "%lane_stride"), ("i64", "%k_stride"), ("i64", count), ("i64", "%k"),
-            ("ptr", b.gep("i8", "%panels", b.mul(first_panel, packing.panel_bytes))), ("ptr", packing.slot(first_panel)),
-        ], declare=False)  # fmt: skip
+        b.invoke("split", PACK_PARTS, source, "%lane_stride", "%k_stride", count, "%k", b.gep("i8", "%panels", b.mul(first_panel, packing.panel_bytes)),
+                 packing.slot(first_panel))  # fmt: skip
 
     def finish(panel: str) -> None:
         low, high = packing.conclude(panel)
@@ -65,7 +64,8 @@ def pack_halves(b: Builder, unit: str, by_lanes: bool, name: str) -> str:
     packing.each_panel(packing.guess)
     split("0", "%count")
     packing.each_panel(finish)
-    return f"{text}\n{b.function(pack_header(name))}"
+    whole = b.define(name, PACK_PARTS, "")
+    return f"{text}\n{whole}"
 
 
 class _Halves(Packing):

@@ -16,13 +16,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import Final
 
-from flambeau.compiler.emit.builder import Builder, vector
+from flambeau.compiler.emit.builder import Builder, Parameters, vector
 from flambeau.compiler.emit.transpose import transpose_vectors
 from flambeau.compiler.kernels.matmul_element import Element, Tile
 from flambeau.compiler.tile.contract import Operands, contract
 
 CHUNK = 16  # steps between two prefetches
+STORE_PART: Final = Parameters("buffer* lanes c* c_row c_column add:i1 rows columns")
 
 
 def call_least(b: Builder, stem: str, arguments: Sequence[tuple[str, str]], *ways: tuple[str, int, Sequence[int]]) -> None:
@@ -121,18 +123,10 @@ def micro_kernel(
             for p in range(parts):
                 at = b.gep(element.compute, buffer, (i * parts + p) * lanes + v * width)
                 b.store(type_, results[(i * vectors + v) * parts + p], at, 64 if width * size == 64 else size)
-    b.call(
-        "void", "store_part",
-        [("ptr", buffer), ("i64", str(lanes)), ("ptr", "%c"), ("i64", "%c_row"), ("i64", "%c_column"), ("i1", "%add"),
-         ("i64", "%rows"), ("i64", "%columns")],
-        declare=False,
-    )  # fmt: skip
+    b.invoke("store_part", STORE_PART, buffer, lanes, "%c", "%c_row", "%c_column", "%add", "%rows", "%columns")
     b.branch(done)
     b.label(done)
-    return b.function(
-        f"define internal void @{name}(i64 %k, ptr noalias %a, i64 %a_row, i64 %a_step, ptr noalias %b, i64 %b_step, "
-        f"ptr noalias %c, i64 %c_row, i64 %c_column, i1 %add, i64 %rows, i64 %columns{', i1 %fetch' * fetches_b}) noinline #0"
-    )
+    return b.define(name, Parameters(f"k a* a_row a_step b* b_step c* c_row c_column add:i1 rows columns{' fetch:i1' * fetches_b}"))
 
 
 def _store_whole(b: Builder, element: Element, tile: Tile, height: int, vectors: int, results: list[str]) -> None:
@@ -252,7 +246,4 @@ def store_part(b: Builder, element: Element, tile: Tile, c_unit: str, name: str 
                         at = b.add(j, b.mul("%lanes", p))
                         out = b.add(b.mul(b.mul(j, "%c_column"), parts), p)
                         element_store(b.gep(element.compute, source, at), b.gep(result.memory, target, out), 1, "")
-    return b.function(
-        f"define {linkage} void @{name}(ptr noalias %buffer, i64 %lanes, ptr noalias %c, i64 %c_row, i64 %c_column, "
-        "i1 %add, i64 %rows, i64 %columns) noinline #0"
-    )
+    return b.define(name, STORE_PART, linkage)

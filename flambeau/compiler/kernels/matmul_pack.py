@@ -20,7 +20,7 @@ from flambeau.compiler.emit.transpose import transpose_vectors
 from flambeau.compiler.kernel import Function, Word
 from flambeau.compiler.kernels.description import Writer, native
 from flambeau.compiler.kernels.matmul_blocking import block
-from flambeau.compiler.kernels.matmul_driver import Driver, Way
+from flambeau.compiler.kernels.matmul_driver import PACK, TILE, TILE_FETCHING, Driver, Way
 from flambeau.compiler.kernels.matmul_element import FEW_ROWS, Element, Facts, Tile, few_rows_tile
 from flambeau.compiler.kernels.matmul_micro import call_least, micro_kernel, store_part
 from flambeau.runtime.target import Target
@@ -46,9 +46,7 @@ def pack(
                 _scalar(b, element, lanes, source, target, count, "0")
             else:
                 _transpose(b, element, width, lanes, source, target, count)
-    return b.function(
-        f"define {linkage} void @{name}(ptr noalias %source, i64 %lane_stride, i64 %k_stride, i64 %count, i64 %k, ptr noalias %panels) noinline #0"
-    )
+    return b.define(name, PACK, linkage)
 
 
 def _scalar(b: Builder, element: Element, lanes: int, source: str, target: str, count: str, first_k: str) -> None:
@@ -149,12 +147,9 @@ def _store_columns(
 
 def tile_dispatch(b: Builder, tile: Tile, widths: tuple[int, ...], name: str, fetches_b: bool) -> str:
     """Text of `tile(...)`: the least micro-kernel that covers rows x columns."""
-    types = ["i64", "ptr", "i64", "i64", "ptr", "i64", "ptr", "i64", "i64", "i1", "i64", "i64", *["i1"] * fetches_b]
-    values = ["k", "a", "a_row", "a_step", "b", "b_step", "c", "c_row", "c_column", "add", "rows", "columns", *["fetch"] * fetches_b]
-    arguments = [(type_, f"%{value}") for type_, value in zip(types, values, strict=True)]
-    call_least(b, "micro", arguments, ("%rows", 1, tile.heights), ("%columns", tile.width, widths))
-    text = ", ".join(f"{type_} {value}" for type_, value in arguments)
-    return b.function(f"define void @{name}({text}) noinline #0")
+    parameters = TILE_FETCHING if fetches_b else TILE
+    call_least(b, "micro", parameters.arguments, ("%rows", 1, tile.heights), ("%columns", tile.width, widths))
+    return b.define(name, parameters, "")
 
 
 def shared(facts: Facts) -> tuple[Facts, dict[str, Word]]:

@@ -34,14 +34,14 @@ from flambeau.compiler.kernel import Function, Word
 from flambeau.compiler.kernels.bfloat_parts import are_safe
 from flambeau.compiler.kernels.description import native
 from flambeau.compiler.kernels.matmul_blocking import Blocking, ceil_div, grid, round_up
-from flambeau.compiler.kernels.matmul_driver import Way
+from flambeau.compiler.kernels.matmul_driver import PACK_PARTS, TILE, Way
 from flambeau.compiler.kernels.matmul_element import Facts
-from flambeau.compiler.kernels.matmul_micro import store_part
+from flambeau.compiler.kernels.matmul_micro import STORE_PART, store_part
 from flambeau.compiler.kernels.matmul_pack import shared
 from flambeau.compiler.kernels.matmul_parts_pack import SLOT, STEP, STEP_BYTES, parts_pack_function
 from flambeau.compiler.kernels.matmul_tile_pack import LANES
 from flambeau.compiler.kernels.matmul_tiles import A_ROWS, SUMS_BYTES, TileDriver, configuration, prepacked_grid, waiting_rows
-from flambeau.compiler.kernels.matrix_unit import blocks_function
+from flambeau.compiler.kernels.matrix_unit import TILES_OF_PANELS, blocks_function
 from flambeau.runtime.target import Target
 from flambeau.symbols import at_most, maximum, minimum
 
@@ -268,13 +268,9 @@ class PartsDriver(TileDriver):
                     row, tall, index, at, panel_number, wide, start, count, left_slot, right_slot, left, right, waiting, goes_on,
                     is_last, sets, whole_block, b.gep("i8", marks, panel_number), place, place_row,
                 ))  # fmt: skip
-                arguments = [
-                    ("ptr", place), ("i64", str(LANES)), ("ptr", target), ("i64", w["c_row"]), ("i64", w["c_column"]),
-                    ("i1", "false"), ("i64", tall), ("i64", wide),
-                ]  # fmt: skip
                 stores = b.op(f"and i1 {waits}, {self.is_last}")
                 with b.if_(stores):
-                    b.call_address(w["parts_store"], arguments)
+                    b.invoke(w["parts_store"], STORE_PART, place, LANES, target, w["c_row"], w["c_column"], "false", tall, wide)
 
     def visit(self, v: Visit) -> None:
         """Add a part of K to 32 x 32 results, by parts or by multiply-adds."""
@@ -306,10 +302,7 @@ class PartsDriver(TileDriver):
 
     def call_tiles(self, count: str, left: str, right: str, sums: str, goes_on: str, sums_row: str, v: Visit) -> None:
         """The products of `count` steps of parts."""
-        self.b.call_address(self.w["parts_tiles"], [
-            ("i64", count), ("ptr", left), ("ptr", right), ("ptr", sums), ("i1", goes_on), ("i64", sums_row),
-            ("i64", v.tall), ("i64", v.wide),
-        ])  # fmt: skip
+        self.b.invoke(self.w["parts_tiles"], TILES_OF_PANELS, count, left, right, sums, goes_on, sums_row, v.tall, v.wide)
 
     def put_sums(self, sums: str, place: str, place_row: str, tall: str, add: bool) -> None:
         """Move a block's sums to `place`, whose rows are `place_row` elements apart, or add them to what is there."""
@@ -338,11 +331,8 @@ class PartsDriver(TileDriver):
             rows, target = b.gep("float", left, b.mul(r, self.k)), b.gep("float", v.place, b.mul(r, place_row))
             with b.for_(0, self.k, _LONGEST_PLAIN) as k:
                 add = b.op(f"or i1 {self.add}, {b.op(f'icmp sgt i64 {k}, 0')}")
-                b.call_address(w["tile"], [
-                    ("i64", b.min(_LONGEST_PLAIN, b.sub(self.k, k))), ("ptr", b.gep("float", rows, b.mul(k, step))),
-                    ("i64", "1"), ("i64", str(step)), ("ptr", b.gep("float", right, b.mul(k, LANES))), ("i64", str(LANES)),
-                    ("ptr", target), ("i64", place_row), ("i64", "1"), ("i1", add), ("i64", high), ("i64", wide),
-                ])  # fmt: skip
+                b.invoke(w["tile"], TILE, b.min(_LONGEST_PLAIN, b.sub(self.k, k)), b.gep("float", rows, b.mul(k, step)), "1", step,
+                         b.gep("float", right, b.mul(k, LANES)), LANES, target, place_row, "1", add, high, wide)  # fmt: skip
 
     def sources(self, v: Visit) -> tuple[str, str]:
         """Addresses of the row panel in a and of the column panel in b, in the block of K."""
@@ -359,7 +349,4 @@ class PartsDriver(TileDriver):
     def pack_panels(self, kind: str, operand: str, source: str, count: str, target: str, slots: str) -> None:
         """Pack `count` lanes of an operand, into panels of parts or halves."""
         strides = ("a_row", "a_column") if operand == "a" else ("b_column", "b_row")
-        self.b.call_address(self.w[f"{kind}_{operand}"], [
-            ("ptr", source), ("i64", self.w[strides[0]]), ("i64", self.w[strides[1]]), ("i64", count), ("i64", self.k),
-            ("ptr", target), ("ptr", slots),
-        ])  # fmt: skip
+        self.b.invoke(self.w[f"{kind}_{operand}"], PACK_PARTS, source, self.w[strides[0]], self.w[strides[1]], count, self.k, target, slots)

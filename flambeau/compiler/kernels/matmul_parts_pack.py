@@ -22,6 +22,7 @@ from flambeau.compiler.emit.transpose import transpose_vectors
 from flambeau.compiler.kernel import Function
 from flambeau.compiler.kernels.bfloat_parts import Extent, split_pairs
 from flambeau.compiler.kernels.description import native
+from flambeau.compiler.kernels.matmul_driver import PACK_PARTS
 from flambeau.compiler.kernels.matmul_element import Facts
 from flambeau.compiler.kernels.matmul_tile_pack import LANES
 
@@ -64,14 +65,7 @@ def pack_parts(b: Builder, unit: str, by_lanes: bool, name: str) -> str:
             b.store("i32", value, b.gep("i32", packing.slot(panel), at), 4)
 
     packing.each_panel(reduce)
-    return b.function(pack_header(name))
-
-
-def pack_header(name: str) -> str:
-    """The first line of a packing function."""
-    return (
-        f"define void @{name}(ptr noalias %source, i64 %lane_stride, i64 %k_stride, i64 %count, i64 %k, ptr noalias %panels, ptr noalias %extents) noinline #0"
-    )
+    return b.define(name, PACK_PARTS, "")
 
 
 class Packing:

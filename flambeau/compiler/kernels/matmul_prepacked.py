@@ -20,6 +20,7 @@ from flambeau.compiler.graph import Graph, Node, Value
 from flambeau.compiler.kernel import Address, Kernel, Word
 from flambeau.compiler.kernels.description import describe
 from flambeau.compiler.kernels.matmul_blocking import ceil_div
+from flambeau.compiler.kernels.matmul_driver import PACK, PACK_PARTS
 from flambeau.compiler.kernels.matmul_element import Facts, element_of, register_tile
 from flambeau.compiler.kernels.matmul_halves import form_of
 from flambeau.compiler.kernels.matmul_parts import parts_k_block, parts_pay
@@ -165,14 +166,11 @@ def _body(facts: Facts, step: int, step_bytes: int, slot_bytes: int, b: Builder,
         steps = b.op(f"udiv i64 {b.add(k, step - 1)}, {step}")
         panels_before = b.mul(b.op(f"udiv i64 {k0}, {step}"), w["panels"])
         at = b.mul(b.add(panels_before, b.mul("%begin", steps)), step_bytes)
-        arguments = [
-            ("ptr", b.gep(memory, source, b.mul(k0, w["b_row"]))), ("i64", w["b_column"]), ("i64", w["b_row"]), ("i64", columns),
-            ("i64", k), ("ptr", b.gep("i8", w["packed"], at)),
-        ]  # fmt: skip
+        values = [b.gep(memory, source, b.mul(k0, w["b_row"])), w["b_column"], w["b_row"], columns, k, b.gep("i8", w["packed"], at)]
         if slot_bytes:
             number = b.add(b.mul(b.op(f"udiv i64 {k0}, {w['kc']}"), w["panels"]), "%begin")
-            arguments.append(("ptr", b.gep("i8", w["packed"], b.add(w["extents"], b.mul(number, slot_bytes)))))
-        b.call_address(w["pack_b"], arguments)
+            values.append(b.gep("i8", w["packed"], b.add(w["extents"], b.mul(number, slot_bytes))))
+        b.invoke(w["pack_b"], PACK_PARTS if slot_bytes else PACK, *values)
 
 
 __all__ = ["FEWEST_USES", "ROWS", "Panels", "Prepacked", "pack_kernel"]

@@ -10,6 +10,7 @@ from flambeau.compiler.emit.builder import Builder, vector
 from flambeau.compiler.emit.transpose import transpose_vectors
 from flambeau.compiler.kernel import Function
 from flambeau.compiler.kernels.description import native
+from flambeau.compiler.kernels.matmul_driver import PACK
 from flambeau.compiler.kernels.matmul_element import Element, Facts
 
 LANES = 32  # rows of a panel of a, columns of a panel of b
@@ -85,7 +86,7 @@ def pack_tiles(b: Builder, element: Element, unit: str, by_lanes: bool, flips: b
     else:
         with b.for_(0, "%count", 16) as first, b.for_(0, steps) as s:
             one(first, s)
-    return b.function(f"define void @{name}(ptr noalias %source, i64 %lane_stride, i64 %k_stride, i64 %count, i64 %k, ptr noalias %panels) noinline #0")
+    return b.define(name, PACK, "")
 
 
 def _rows_of_k(b: Builder, element: Element, source: str, left: str, k_left: str) -> list[str]:

@@ -27,14 +27,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from typing import Final
 
-from flambeau.compiler.emit.builder import Builder, vector
+from flambeau.compiler.emit.builder import Builder, Parameters, vector
 from flambeau.compiler.kernel import Word
 from flambeau.compiler.kernels.description import Writer
 from flambeau.compiler.kernels.matmul_blocking import Blocking, ceil_div, grid, round_up
 from flambeau.compiler.kernels.matmul_driver import Driver, Way
 from flambeau.compiler.kernels.matmul_element import Element, Facts, Tile
-from flambeau.compiler.kernels.matmul_micro import store_part
+from flambeau.compiler.kernels.matmul_micro import STORE_PART, store_part
 from flambeau.compiler.kernels.matmul_tile_pack import LANES, STEP_BYTES, tile_pack_function
 from flambeau.compiler.kernels.matrix_unit import call_one_of_tiles, start_tiles, store_tiles, tile_register
 from flambeau.runtime.target import Target
@@ -50,6 +51,7 @@ TILE = Tile(LANES, 2, 16)
 _PRODUCTS = {"bfloat16": "tdpbf16ps", "float16": "tdpfp16ps", "int8": "tdpbssd", "uint8": "tdpbuud", "bool": "tdpbuud"}
 ROUNDS_BY = {"bfloat16": "llvm.x86.avx512bf16.cvtneps2bf16.512"}
 _CONFIGURATION = bytes([1] + [0] * 15 + [64, 0] * 8 + [0] * 16 + [16] * 8 + [0] * 8)  # palette 1; 8 tiles of 16 x 64
+TILES: Final = Parameters("steps a:ptr b:ptr sums:ptr add:i1")
 
 
 def configuration() -> str:
@@ -232,18 +234,15 @@ class TileDriver(Driver):
 
     def store(self, buffer: str, target: str, tall: str, wide: str) -> None:
         b, w = self.b, self.w
-        arguments = [
-            ("ptr", buffer), ("i64", str(LANES)), ("ptr", target), ("i64", w["c_row"]), ("i64", w["c_column"]),
-            ("i1", "false"), ("i64", tall), ("i64", wide),
-        ]  # fmt: skip
+        values = (buffer, LANES, target, w["c_row"], w["c_column"], "false", tall, wide)
         if self.facts.c_unit != "column":
-            b.call("void", "store_part", arguments, declare=False)
+            b.invoke("store_part", STORE_PART, *values)
             return
         whole = b.op(f"icmp eq i64 {wide}, {LANES}")
         with b.if_(whole):
             self.store_rows(buffer, target, tall)
         with b.if_(b.op(f"xor i1 {whole}, true")):
-            b.call("void", "store_part", arguments, declare=False)
+            b.invoke("store_part", STORE_PART, *values)
 
     def store_rows(self, buffer: str, target: str, tall: str) -> None:
         """Whole rows of 32 results."""
@@ -276,7 +275,7 @@ def micro(b: Builder, element: Element, rows: int, columns: int) -> str:
         for number in results:
             b.call("void", instruction, [tile_register(number), tile_register(4 + number // 2), tile_register(6 + number % 2)])
     store_tiles(b, results, sums)
-    return b.function(f"define internal void @tiles_{rows}x{columns}(i64 %steps, ptr %a, ptr %b, ptr %sums, i1 %add) noinline #0")
+    return b.define(f"tiles_{rows}x{columns}", TILES)
 
 
 def shared_tiles(facts: Facts, flips: bool = False) -> tuple[Facts, dict[str, Word]]:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from typing import Final
 
-from flambeau.compiler.emit.builder import Builder
+from flambeau.compiler.emit.builder import Builder, Parameters
 from flambeau.compiler.kernel import Function
 from flambeau.compiler.kernels.bfloat_parts import PRODUCTS
 from flambeau.compiler.kernels.description import native
 from flambeau.compiler.kernels.matmul_parts_pack import PART_BYTES
+
+TILES: Final = Parameters("steps a:ptr b:ptr sums:ptr add:i1 row")
+TILES_OF_PANELS: Final = TILES + "tall wide"
 
 
 def tile_register(number: int) -> tuple[str, str]:
@@ -110,19 +114,17 @@ def micro(b: Builder, rows: int, columns: int, parts: int = 3, exchanged: bool =
 
         multiply_parts(b, rows, columns, load, products)
     store_tiles(b, results, sums)
-    return b.function(f"define internal void @tiles_{rows}x{columns}(i64 %steps, ptr %a, ptr %b, ptr %sums, i1 %add, i64 %row) noinline #0")
+    return b.define(f"tiles_{rows}x{columns}", TILES)
 
 
 def dispatch(b: Builder, name: str) -> str:
     """Text of `name(steps, a, b, sums, add, row, tall, wide)`: the least micro-kernel that covers tall x wide results."""
-    types = [("i64", "%steps"), ("ptr", "%a"), ("ptr", "%b"), ("ptr", "%sums"), ("i1", "%add"), ("i64", "%row")]
-    return choose_tiles(b, name, "tiles", types)
+    return choose_tiles(b, name, "tiles", TILES)
 
 
-def choose_tiles(b: Builder, name: str, stem: str, types: Sequence[tuple[str, str]]) -> str:
+def choose_tiles(b: Builder, name: str, stem: str, parameters: Parameters) -> str:
     """Text of `name(..., tall, wide)`: calls `stem`_RxC of 16 x 16 tiles with the arguments before."""
     high = b.op(f"select i1 {b.op('icmp sgt i64 %tall, 16')}, i64 2, i64 0")
     which = b.add(high, b.op(f"zext i1 {b.op('icmp sgt i64 %wide, 16')} to i64"))
-    call_one_of_tiles(b, which, stem, types)
-    text = ", ".join(f"{type_} {value}" for type_, value in [*types, ("i64", "%tall"), ("i64", "%wide")])
-    return b.function(f"define void @{name}({text}) noinline #0")
+    call_one_of_tiles(b, which, stem, parameters.arguments)
+    return b.define(name, parameters + "tall wide", "")
