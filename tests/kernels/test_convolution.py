@@ -120,6 +120,7 @@ def test_every_dtype(op: str, d: dtypes.dtype, groups: int) -> None:
         ((3, 4, 9, 20), (4, 1, 1, 1), (3, 3), (0, 0), (1, 1), 4),  # depthwise, pixels without any tap
         ((3, 3, 15, 37), (6, 1, 3, 5), (2, 4), (2, 1), (2, 2), 3),  # depthwise, taps that skip residues
         ((5, 3, 40, 7), (3, 1, 5, 3), (1, 1), (2, 1), (1, 1), 3),  # depthwise, rows of half a vector
+        ((2, 3, 13, 61), (3, 1, 7, 2), (1, 2), (3, 1), (1, 2), 3),  # depthwise, rows together, columns dealt
     ],
 )
 def test_shapes(op: str, x: Any, w: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> None:

@@ -10,7 +10,8 @@ instead, all from one plane. The weight's gradient is the product of two planes:
 
     w[t] = sum over q of result_gradient[q] * plane[q + shift[t]]              (zeros beyond the result's width)
 
-Each result is summed in the order of the taps, each weight in the order of images and lanes, whatever the split.
+Each result is summed in the order of the taps (of columns of taps, where rows are computed together), each weight in the order of images and lanes,
+whatever the split.
 """
 
 from __future__ import annotations
@@ -29,9 +30,10 @@ from flambeau.compiler.kernels.convolution_problem import Problem, call_epilogue
 from flambeau.compiler.kernels.description import Epilogue, describe
 from flambeau.compiler.kernels.matmul_blocking import round_up
 from flambeau.compiler.kernels.matmul_element import Element, element_of
-from flambeau.symbols import maximum
+from flambeau.symbols import Sym, maximum, roughly_over
 
-_VECTORS: Final = 4  # results computed together: their four sums hide the latency of a multiply-add
+_VECTORS: Final = 4  # results computed together, where rows are not: their four sums hide the latency of a multiply-add
+_MOST_COLUMN: Final = 7  # taps of a column: their weights stay in registers
 _TAPS: Final = 9  # weights computed together: those of 3 x 3
 
 
@@ -45,9 +47,15 @@ class Facts:
     kind: str
     unit_out: bool
     phases: int
+    column: int = 0  # taps of a column, where they lie a row of the plane apart each; negative from the last to the first; else 0
 
     def key(self) -> str:
-        return f"{self.element.name}:{self.width}:{self.vector_bits}:{self.kind}:{'unit' if self.unit_out else 'strided'}:{self.phases}"
+        return f"{self.element.name}:{self.width}:{self.vector_bits}:{self.kind}:{'unit' if self.unit_out else 'strided'}:{self.phases}:{self.column}"
+
+    @property
+    def rows(self) -> int:
+        """Rows of a result that are computed together, from what a column of taps loads once: their sums hide the latency of a multiply-add."""
+        return 4 if self.vector_bits >= 512 else 8
 
 
 def _plane(geometries: Sequence[Geometry], width: int, kernel: tuple[int, int]) -> tuple[list[Phase], list[int], int]:
@@ -84,12 +92,20 @@ def make_depthwise(graph: Graph, p: Problem, op: str, node_index: int, epilogue:
     geometries = phases(p, gradient)
     first = geometries[0]
     blocked, places, elements = _plane(geometries, width, (weight_y, weight_x))
-    plane_bytes = round_up(elements * size, 64)
     taps = p.w.shape[2] * p.w.shape[3]
     traffic = (numel(p.x) + numel(p.w) + numel(p.y)) * p.dtype.itemsize
     kind = read_kind(first.step_x, first.stride_x)
     source, out = (p.y, p.x) if gradient else (p.x, p.y)
-    facts = Facts(element, width, host.vector_bits, kind, (first.out_x == 1 or out.shape[3] == 1) and width > 1, len(geometries))
+    planes = p.group_outputs if gradient else 1
+    column = 0
+    if planes == 1 and op != "convolution_weight_gradient" and len(geometries) == 1 and first.step_y == abs(first.tap_y) == 1:
+        # The last vector of a row reaches into the next one: where much of them does, a plane is better computed as one row.
+        pitch = blocked[0].pitch
+        filled = roughly_over(pitch, 5 * width // 2) or (pitch.__class__ is not Sym and 10 * pitch >= 7 * round_up(pitch, width))
+        column = first.tap_y * first.taps_y if filled and 1 < first.taps_y <= _MOST_COLUMN else 0
+    facts = Facts(element, width, host.vector_bits, kind, (first.out_x == 1 or out.shape[3] == 1) and width > 1, len(geometries), column)
+    beyond = facts.rows * blocked[0].pitch if column else 0  # rows of the plane and of results that nothing wants
+    plane_bytes = round_up((elements + beyond) * size, 64)
     words: dict[str, Word] = {
         "weights": p.w.word, "weight_channel": weight_channel, "weight_y": weight_y * max(g.skip_y for g in geometries),
         "weight_x": weight_x * max(g.skip_x for g in geometries), "plane_bytes": plane_bytes, "multiplier": p.group_outputs,
@@ -115,14 +131,14 @@ def make_depthwise(graph: Graph, p: Problem, op: str, node_index: int, epilogue:
                 nodes=(node_index,), min_units_per_thread=maximum(1, (64 << 10) * p.y.shape[1] // maximum(1, traffic)),
             )
         ]  # fmt: skip
-    results = round_up(blocked[0].pitch * blocked[0].height + _VECTORS * width, width)  # of a phase
+    results = round_up(blocked[0].pitch * blocked[0].height + beyond + _VECTORS * width, width)  # of a phase
     coefficients_at = plane_bytes + round_up(results * len(geometries) * size, 64)
     scratch = coefficients_at + round_up(taps * size, 64)
     units = out.shape[0] * out.shape[1]
     # A unit is a plane of the result. The gradient of an input plane sums over the planes made from it.
     words |= {
         "source": source.word, "out": out.word, "scratch": Scratch(scratch), "scratch_bytes": scratch, "results_at": plane_bytes, "results": results,
-        "coefficients_at": coefficients_at, "channels": out.shape[1], "planes": p.group_outputs if gradient else 1,
+        "coefficients_at": coefficients_at, "channels": out.shape[1], "planes": planes,
         "per_source": 1 if gradient else p.group_outputs, "source_batch": source.strides[0], "source_channel": source.strides[1],
         "out_batch": out.strides[0], "out_channel": out.strides[1], "rows": blocked[0].height, "pixels": out.shape[2] * out.shape[3],
     }  # fmt: skip
@@ -147,7 +163,6 @@ def _planes_body(facts: Facts, has_epilogue: bool, b: Builder, w: dict[str, str]
     """Forward and input gradient: a unit is one plane of the result."""
     element, width = facts.element, facts.width
     compute, size, memory = element.compute, element.compute_bytes, element.memory
-    type_ = vector(compute, width)
     plane = b.gep("i8", w["scratch"], b.mul("%worker", w["scratch_bytes"]))
     results, coefficients = b.gep("i8", plane, w["results_at"]), b.gep("i8", plane, w["coefficients_at"])
     _clear(b, plane, w["plane_bytes"])
@@ -166,7 +181,6 @@ def _planes_body(facts: Facts, has_epilogue: bool, b: Builder, w: dict[str, str]
             weight = b.add(b.mul(c, w["planes"]), m)
             image = b.gep(memory, w["source"], b.add(b.mul(n, w["source_batch"]), b.mul(channel, w["source_channel"])))
             copy_block(b, element, width, facts.kind, record, image, plane, "1", "0", "0", w["rows"], clean=True)
-            fresh = b.op(f"icmp eq i64 {m}, 0")
             with b.for_(0, facts.phases) as f:
                 q, result = of_phase(f)
                 first_weight = b.gep(memory, w["weights"], b.add(b.mul(weight, w["weight_channel"]), q["weights_offset"]))
@@ -174,28 +188,63 @@ def _planes_body(facts: Facts, has_epilogue: bool, b: Builder, w: dict[str, str]
                     at = b.add(b.mul(ty, w["weight_y"]), b.mul(tx, w["weight_x"]))
                     value = element.widen(b, 1, b.load(memory, b.gep(memory, first_weight, at), element.memory_bytes))
                     b.store(compute, value, b.gep(compute, coefficients, b.add(b.mul(ty, q["taps_x"]), tx)), size)
-                taps, shifts = b.mul(q["taps_y"], q["taps_x"]), b.gep("i64", "%args", q["shifts_at"])
-                with b.for_(0, b.mul(q["pitch"], q["height"]), _VECTORS * width) as at:
-                    places = [b.gep(compute, b.gep(compute, result, at), v * width) for v in range(_VECTORS)]
-                    start = [b.op(f"select i1 {fresh}, {type_} {element.zero(width)}, {type_} {b.load(type_, place, size)}") for place in places]
-                    base = b.gep(compute, plane, at)
-                    with b.fold(0, taps, 1, [(type_, value) for value in start]) as (t, sums):
-                        coefficient = b.splat(compute, width, b.load(compute, b.gep(compute, coefficients, t), size))
-                        source = b.gep(compute, base, b.load("i64", b.gep("i64", shifts, t), 8))
-                        loaded = [b.load(type_, b.gep(compute, source, v * width), size) for v in range(_VECTORS)]
-                        sums[:] = [element.multiply_add(b, width, coefficient, value, old) for value, old in zip(loaded, sums, strict=True)]
-                    for value, place in zip(sums, places, strict=True):
-                        b.store(type_, value, place, size)
+                shifts = b.gep("i64", "%args", q["shifts_at"])
+                if facts.column:
+                    _by_rows(b, facts, q, plane, result, coefficients, shifts)
+                else:
+                    _by_taps(b, facts, q, plane, result, coefficients, shifts, b.op(f"icmp eq i64 {m}, 0"))
         with b.for_(0, facts.phases) as f:
             q, result = of_phase(f)
             to = b.gep(memory, out, q["out_offset"])
             with b.for_(0, q["height"]) as y:
                 from_row, to_row = b.gep(compute, result, b.mul(y, q["pitch"])), b.gep(memory, to, b.mul(y, q["out_y"]))
-                with b.for_(0, q["width"], width) as x:
-                    value = element.narrow(b, width, b.load(type_, b.gep(compute, from_row, x), size))
-                    store_lanes(b, memory, element.memory_bytes, width, facts.unit_out, value, to_row, x, b.sub(q["width"], x), q["out_x"])
+                lanes = width if facts.unit_out or facts.phases > 1 else 1  # one by one is faster where all of a row's columns are far apart
+                with b.for_(0, q["width"], lanes) as x:
+                    value = element.narrow(b, lanes, b.load(vector(compute, lanes), b.gep(compute, from_row, x), size))
+                    store_lanes(b, memory, element.memory_bytes, lanes, facts.unit_out, value, to_row, x, b.sub(q["width"], x), q["out_x"])
         if has_epilogue:
             call_epilogue(b, n, "1", (c, b.add(c, 1)), ("0", w["pixels"]))
+
+
+def _by_taps(b: Builder, facts: Facts, q: dict[str, str], plane: str, result: str, coefficients: str, shifts: str, fresh: str) -> None:
+    """A result as one row, tap after tap, added to what is there or, if `fresh`, to nothing."""
+    element, width = facts.element, facts.width
+    compute, size, type_ = element.compute, element.compute_bytes, vector(element.compute, width)
+    with b.for_(0, b.mul(q["pitch"], q["height"]), _VECTORS * width) as at:
+        places = [b.gep(compute, b.gep(compute, result, at), v * width) for v in range(_VECTORS)]
+        start = [b.op(f"select i1 {fresh}, {type_} {element.zero(width)}, {type_} {b.load(type_, place, size)}") for place in places]
+        base = b.gep(compute, plane, at)
+        with b.fold(0, b.mul(q["taps_y"], q["taps_x"]), 1, [(type_, value) for value in start]) as (t, sums):
+            coefficient = b.splat(compute, width, b.load(compute, b.gep(compute, coefficients, t), size))
+            source = b.gep(compute, base, b.load("i64", b.gep("i64", shifts, t), 8))
+            loaded = [b.load(type_, b.gep(compute, source, v * width), size) for v in range(_VECTORS)]
+            sums[:] = [element.multiply_add(b, width, coefficient, value, old) for value, old in zip(loaded, sums, strict=True)]
+        for value, place in zip(sums, places, strict=True):
+            b.store(type_, value, place, size)
+
+
+def _by_rows(b: Builder, facts: Facts, q: dict[str, str], plane: str, result: str, coefficients: str, shifts: str) -> None:
+    """Some rows of a result, column of taps after column: a row of the plane is loaded once for all of them."""
+    element, width, taps = facts.element, facts.width, abs(facts.column)
+    compute, size, type_ = element.compute, element.compute_bytes, vector(element.compute, width)
+    order = range(taps) if facts.column > 0 else range(taps - 1, -1, -1)  # of taps, from row to row of the plane
+    with b.for_(0, q["height"], facts.rows) as y, b.for_(0, q["pitch"], width) as x:
+        at = b.add(b.mul(y, q["pitch"]), x)
+        with b.fold(0, q["taps_x"], 1, [(type_, element.zero(width))] * facts.rows) as (tx, sums):
+            numbers = [b.add(b.mul(q["taps_x"], t), tx) for t in order]
+            factors = [b.splat(compute, width, b.load(compute, b.gep(compute, coefficients, number), size)) for number in numbers]
+            source = b.gep(compute, plane, b.add(at, b.load("i64", b.gep("i64", shifts, numbers[0]), 8)))
+            following = list(sums)
+            for line in range(facts.rows + taps - 1):
+                value = b.load(type_, source, size)
+                for row in range(max(0, line - taps + 1), min(facts.rows, line + 1)):
+                    following[row] = element.multiply_add(b, width, factors[line - row], value, following[row])
+                source = b.gep(compute, source, q["pitch"])
+            sums[:] = following
+        to = b.gep(compute, result, at)
+        for value in sums:
+            b.store(type_, value, to, size)
+            to = b.gep(compute, to, q["pitch"])
 
 
 def _weight_body(facts: Facts, g_kind: str, b: Builder, w: dict[str, str]) -> None:
