@@ -279,7 +279,10 @@ _LAZY_NAMES |= dict.fromkeys(
 )  # fmt: skip
 _LAZY_NAMES |= dict.fromkeys(("UntypedStorage", "TypedStorage", "from_file"), "flambeau.storage")
 _LAZY_NAMES |= dict.fromkeys(
-    (f"{kind}Storage" for kind in "Double Float Half BFloat16 Long Int Short Char Byte Bool ComplexFloat ComplexDouble QUInt8 QInt8 QInt32".split()),
+    (
+        f"{kind}Storage"
+        for kind in "Double Float Half BFloat16 Long Int Short Char Byte Bool ComplexFloat ComplexDouble QUInt8 QInt8 QInt32 QUInt4x2 QUInt2x4".split()
+    ),
     "flambeau.storage",
 )
 _LAZY_NAMES |= dict.fromkeys(

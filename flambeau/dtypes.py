@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from math import inf
 from struct import pack, unpack
-from typing import Final
+from typing import Any, Final
 
 
 class dtype:
@@ -27,14 +27,15 @@ class dtype:
     is_complex: bool
     is_signed: bool
 
-    def __init__(self, name: str, itemsize: int, category: int, numpy_name: str | None, is_signed: bool = True) -> None:
+    def __init__(self, name: str, itemsize: int, category: int, numpy_name: str | None, is_signed: bool | None = True) -> None:
         self.name = name
         self.itemsize = itemsize
         self.category = category
         self.numpy_name = numpy_name
         self.is_floating_point = category == 2
         self.is_complex = category == 3
-        self.is_signed = is_signed
+        if is_signed is not None:
+            self.is_signed = is_signed
 
     def __repr__(self) -> str:
         return f"torch.{self.name}"
@@ -42,6 +43,11 @@ class dtype:
     def __reduce__(self) -> str:
         # The name of the object in the module that the class says: in this one `bool` is Python's, in torch (as_torch.py) it is the dtype.
         return "bool_" if self.name == "bool" and type(self).__module__ == __name__ else self.name
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "is_signed":  # left out of the quantized ones
+            raise RuntimeError("is_signed() is not supported for quantized dtypes: their integers are " + repr(INTEGER_OF[self]))
+        raise AttributeError(f"'torch.dtype' object has no attribute {name!r}")
 
     def to_real(self) -> dtype:
         """The dtype of the real part of a complex dtype; any other dtype is its own."""
@@ -85,10 +91,9 @@ HELD: Final = (*ALL, *UNSIGNED, *FLOATS8, float4_e2m1fn_x2, complex32)
 BY_NAME: Final = {d.name: d for d in HELD}
 
 # What quantized tensors say of themselves (quantized/tensor.py): integers of `INTEGER_OF`, with a scale and a zero point beside them.
-QUANTIZED: Final = (
-    dtype("quint8", 1, 1, None, is_signed=False), dtype("qint8", 1, 1, None), dtype("qint32", 4, 1, None),
-    dtype("quint4x2", 1, 1, None, is_signed=False), dtype("quint2x4", 1, 1, None, is_signed=False),
-)  # fmt: skip
+QUANTIZED: Final = tuple(
+    [dtype(n, size, 1, None, is_signed=None) for n, size in (("quint8", 1), ("qint8", 1), ("qint32", 4), ("quint4x2", 1), ("quint2x4", 1))]
+)
 quint8, qint8, qint32, quint4x2, quint2x4 = QUANTIZED
 INTEGER_OF: Final = {quint8: uint8, qint8: int8, qint32: int32, quint4x2: uint8, quint2x4: uint8}
 

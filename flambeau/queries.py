@@ -197,8 +197,10 @@ def set_default_dtype(d: dtype) -> None:
     from flambeau.trace.evaluate import synchronize
 
     refuse((d,), "set_default_dtype()")
-    synchronize()
-    dtypes.set_default_dtype(d)
+    try:
+        synchronize()  # whatever an earlier call's error says here, the dtype is set
+    finally:
+        dtypes.set_default_dtype(d)
     synchronize()
 
 
@@ -244,8 +246,10 @@ def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None
 
 
 def are_deterministic_algorithms_enabled() -> bool:
-    """True: always."""
-    return True
+    """What use_deterministic_algorithms was told; results are deterministic either way."""
+    from flambeau.ops.creation import fills
+
+    return fills[0]
 
 
 def is_deterministic_algorithms_warn_only_enabled() -> bool:
@@ -264,8 +268,8 @@ def set_deterministic_debug_mode(debug_mode: int | str) -> None:
 
 
 def get_deterministic_debug_mode() -> int:
-    """1 if warnings were asked for, else 2: deterministic always."""
-    return 1 if _warns_only[0] else 2
+    """What was asked for: 0 nothing, 1 warnings, 2 errors."""
+    return (1 if _warns_only[0] else 2) if are_deterministic_algorithms_enabled() else 0
 
 
 def set_float32_matmul_precision(precision: str) -> None:

@@ -1,6 +1,7 @@
 """torch.serialization: saving, loading, and the list of what a checkpoint may contain."""
 
 from collections.abc import Callable
+from typing import Any
 
 from flambeau.devices import device
 from flambeau.io.checkpoint import get_unsafe_globals_in_checkpoint, load, save
@@ -45,6 +46,14 @@ class StorageType:
 
     def __str__(self) -> str:
         return f"StorageType(dtype={self.dtype})"
+
+
+def _is_zipfile(f: Any) -> bool:
+    """Whether a binary file object is at the beginning of what `save` writes today."""
+    start = f.tell()
+    head = f.read(4)
+    f.seek(start)
+    return bool(head == b"PK\x03\x04")
 
 
 __all__ = [

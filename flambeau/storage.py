@@ -28,6 +28,7 @@ _PREFIX = {
     "Double": dtypes.float64, "Float": dtypes.float32, "Half": dtypes.float16, "BFloat16": dtypes.bfloat16, "Long": dtypes.int64,
     "Int": dtypes.int32, "Short": dtypes.int16, "Char": dtypes.int8, "Byte": dtypes.uint8, "Bool": dtypes.bool_,
     "ComplexFloat": dtypes.complex64, "ComplexDouble": dtypes.complex128, "QUInt8": dtypes.quint8, "QInt8": dtypes.qint8, "QInt32": dtypes.qint32,
+    "QUInt4x2": dtypes.quint4x2, "QUInt2x4": dtypes.quint2x4,
 }  # fmt: skip
 _METHODS = {
     "double": dtypes.float64, "float": dtypes.float32, "half": dtypes.float16, "bfloat16": dtypes.bfloat16, "long": dtypes.int64,
@@ -81,11 +82,19 @@ class _StorageBase:
         return False
 
     def resizable(self) -> bool:
-        """Whether resize_ works: not on memory that others see."""
-        return not self.is_shared()  # type: ignore[attr-defined]
+        """Whether resize_ can give it more memory: not where others see the memory (other processes, NumPy), nor where it is not ours."""
+        return self.untyped()._may_grow()  # type: ignore[attr-defined, no-any-return]
 
     def __copy__(self) -> Any:
         return self.clone()  # type: ignore[attr-defined]
+
+    def __sizeof__(self) -> int:
+        return object.__sizeof__(self) + self.nbytes()  # type: ignore[attr-defined, no-any-return]
+
+    @property
+    def _cdata(self) -> int:
+        """A number that no other living storage has: PyTorch's address of its object, by which packages tell storages apart."""
+        return id(self.untyped()._storage)  # type: ignore[attr-defined]
 
 
 class UntypedStorage(_StorageBase):
@@ -197,10 +206,18 @@ class UntypedStorage(_StorageBase):
         """An empty storage."""
         return UntypedStorage(0)
 
+    def _may_grow(self) -> bool:
+        if self.is_shared():
+            return False
+        storage = self._observed()
+        buffer, seen = storage.buffer, storage.external
+        return seen is None or (seen is True and buffer is not None and buffer._class is not None) or (seen is not True and seen() is None)
+
     def resize_(self, size: int) -> UntypedStorage:
         """Another number of bytes: the first are kept, new ones are uninitialised. Tensors over it keep their layout."""
-        if self.is_shared():
-            raise RuntimeError("Trying to resize storage that is not resizable: it is shared with other processes")
+        if not self._may_grow():
+            why = "it is shared with other processes" if self.is_shared() else "NumPy, or whose memory it is, would not see the new one; clone() it first"
+            raise RuntimeError(f"Trying to resize storage that is not resizable: {why}")
         if self.is_meta:
             self._observed().buffer = blank(size)
             return self
@@ -327,6 +344,7 @@ class TypedStorage(_StorageBase):
 
     _untyped: UntypedStorage
     dtype: dtype
+    _untyped_storage = property(lambda self: self._untyped, doc="The bytes.")  # the names that PyTorch's own modules, and packages, use
 
     def __init__(self, *args: Any, device: Any = None, dtype: dtype | None = None, wrap_storage: Any = None, _internal: bool = False) -> None:
         self.dtype = dtypes.get_default_dtype() if dtype is None else dtype
@@ -439,6 +457,21 @@ class TypedStorage(_StorageBase):
         return NAME_OF_DTYPE[self.dtype]
 
     _pickle_storage_type = pickle_storage_type
+    _size, _nbytes, _element_size, _data_ptr, _is_shared, _share_memory_ = size, nbytes, element_size, data_ptr, is_shared, share_memory_
+    _getitem, _setitem, _to = __getitem__, __setitem__, _cast
+
+    def _resize_(self, size: int) -> None:
+        self.resize_(size)
+
+    def _deepcopy(self, memo: dict[Any, Any]) -> TypedStorage:
+        return self.__deepcopy__(memo)
+
+    def _new_wrapped_storage(self, untyped_storage: UntypedStorage) -> TypedStorage:
+        return self._of_untyped(untyped_storage)
+
+    def _get_legacy_storage_class(self) -> Any:
+        """FloatStorage, or the class of another dtype; None where there is none."""
+        return LEGACY.get(NAME_OF_DTYPE.get(self.dtype, ""))
 
     @classmethod
     def from_buffer(cls, *args: Any, dtype: dtype | None = None, device: Any = None, **kwargs: Any) -> TypedStorage:
@@ -449,6 +482,8 @@ class TypedStorage(_StorageBase):
             raise RuntimeError("from_buffer: 'dtype' can only be specified in UntypedStorage.from_buffer and TypedStorage.from_buffer")
         kind = own or dtype or dtypes.get_default_dtype()
         return TypedStorage(wrap_storage=UntypedStorage.from_buffer(*args, dtype=kind, **kwargs), dtype=kind)
+
+    _from_buffer = from_buffer
 
     @classmethod
     def from_file(cls, filename: str, shared: bool = False, size: int = 0) -> TypedStorage:
@@ -479,6 +514,7 @@ class _LegacyMeta(type):
     """FloatStorage(...) makes a TypedStorage, and `isinstance(x, FloatStorage)` asks for its dtype."""
 
     dtype: dtype
+    _dtype = property(lambda cls: cls.dtype)
 
     def __call__(cls, *args: Any, wrap_storage: Any = None, **kwargs: Any) -> Any:
         if "dtype" in kwargs:

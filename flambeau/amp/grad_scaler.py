@@ -6,6 +6,7 @@ one was infinite is read once, when the step has to be decided. Micikevicius et 
 
 from __future__ import annotations
 
+import inspect
 import math
 import warnings
 from collections import defaultdict
@@ -161,7 +162,16 @@ class GradScaler:
         state = self._per_optimizer_states[id(optimizer)]
         if state["stage"] is OptState.STEPPED:
             raise RuntimeError("step() has already been called since the last update().")
-        if getattr(optimizer, "_step_supports_amp_scaling", False):  # it reads the two attributes and decides by itself
+        if getattr(optimizer, "_step_supports_amp_scaling", False):  # it reads the two attributes, or asks the scaler, and decides by itself
+            if "grad_scaler" in inspect.signature(optimizer.step).parameters:
+                warnings.warn(
+                    "GradScaler is going to stop passing itself as a keyword argument to the passed optimizer. In the near future GradScaler "
+                    "registers `grad_scale: Tensor` and `found_inf: Tensor` to the passed optimizer and let the optimizer use them directly.",
+                    FutureWarning, stacklevel=2,
+                )  # fmt: skip
+                result = optimizer.step(*args, **{**kwargs, "grad_scaler": self})
+                state["stage"] = OptState.STEPPED
+                return result
             if state["stage"] is OptState.READY:
                 self._check_inf_per_device(optimizer)
                 optimizer.grad_scale = scale * getattr(optimizer, "grad_scale", 1)
@@ -211,6 +221,14 @@ class GradScaler:
     @property
     def _growth_tracker(self) -> Tensor | None:
         return None if self._scale is None else torch.full((), self._tracker, dtype=torch.int32)
+
+    @property
+    def _init_growth_tracker(self) -> int:
+        return self._tracker
+
+    @_init_growth_tracker.setter
+    def _init_growth_tracker(self, value: int) -> None:
+        self._tracker = value
 
     def _get_scale_async(self) -> Tensor | None:
         return self._scale

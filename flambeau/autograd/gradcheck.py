@@ -23,9 +23,10 @@ def _moved(function: Callable[..., Any], inputs: Sequence[Any], which: int, to: 
     kept = x.detach().clone()
     with no_grad():
         x.data.copy_(to)
-        try:
-            return [t.detach().clone() for t in _outputs(function, inputs)]
-        finally:
+    try:
+        return [t.detach().clone() for t in _outputs(function, inputs)]  # gradients on: the function may ask which of its results need them
+    finally:
+        with no_grad():
             x.data.copy_(kept)
 
 

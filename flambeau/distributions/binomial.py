@@ -7,7 +7,7 @@ from typing import Any
 import flambeau as torch
 from flambeau.distributions import constraints
 from flambeau.distributions.distribution import ProbsOrLogits
-from flambeau.nn.functional import softplus
+from flambeau.nn.functional import logsigmoid
 from flambeau.trace.meta import Size
 
 __all__ = ["Binomial"]
@@ -66,7 +66,7 @@ class Binomial(CountedTrials):
         """The logarithm of the probability."""
         value, n = self._checked(value), self.total_count
         ways = torch.lgamma(n + 1) - torch.lgamma(value + 1) - torch.lgamma(n - value + 1)
-        return value * self.logits - n * softplus(self.logits, threshold=1e3) + ways
+        return value * self.logits + n * logsigmoid(-self.logits) + ways
 
     def _common_count(self, name: str) -> int:
         count = int(self.total_count.max())

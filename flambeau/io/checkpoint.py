@@ -259,16 +259,19 @@ def load(
     if hasattr(f, "read"):
         if mmap:
             raise ValueError("f must be a file path in order to use the mmap argument")
-        if not hasattr(f, "seek"):
-            f = io.BytesIO(f.read())
-        return _Loader(f, safe, restore, pickle_load_args).load()
+        if not hasattr(f, "seek") or not hasattr(f, "tell"):
+            raise AttributeError(
+                f"load(): '{type(f).__name__}' object has no 'seek' or no 'tell'. You can only torch.load from a file that is seekable. "
+                "Please pre-load the data into a buffer like io.BytesIO and try to load from it instead."
+            )
+        return _Loader(f, safe, restore, pickle_load_args, pickle_module=pickle_module).load()
     path = os.fspath(f)
     if str(path).endswith(".safetensors"):
         if isinstance(map_location, dict) or callable(map_location):
             raise RuntimeError("Loading safetensors file with dict map_location is not supported. Use a device string or torch.device instead.")
         return safetensors.load_file(path)
     with open(path, "rb") as file:
-        return _Loader(file, safe, restore, pickle_load_args, path if mmap else None).load()
+        return _Loader(file, safe, restore, pickle_load_args, path if mmap else None, pickle_module).load()
 
 
 def _weights_only(given: bool | None) -> bool:
@@ -292,8 +295,10 @@ class _Loader:
     """One call of load. `path`: of the file, if its storages are to be mapped."""
 
     def __init__(
-        self, file: BinaryIO, safe: bool, restore: Callable[[Any, str], Any], options: dict[str, Any], path: Any = None
+        self, file: BinaryIO, safe: bool, restore: Callable[[Any, str], Any], options: dict[str, Any], path: Any = None, pickle_module: Any = None
     ) -> None:  # fmt: skip
+        own = pickle_module is None or pickle_module is pickle
+        self.unpickler = _FullUnpickler if own else type("_FullUnpickler", (_Finding, pickle_module.Unpickler), {})
         self.file = file
         self.safe = safe
         self.restore = restore
@@ -338,7 +343,8 @@ class _Loader:
                 return Reader(stream, names.find, persistent, names.may_build, names.may_call).load()
             except UnpicklingError as error:
                 raise names.refusal(str(error)) from None
-        unpickler = _FullUnpickler(stream, self.executed, **self.options)
+        unpickler = self.unpickler(stream, **self.options)
+        unpickler.executed = self.executed
         unpickler.persistent_load = persistent  # type: ignore[method-assign]
         return unpickler.load()
 
@@ -474,12 +480,10 @@ def storage_identity(identity: Any) -> tuple[dtype, str, int]:
     return kind.dtype, key, numel
 
 
-class _FullUnpickler(pickle.Unpickler):
-    """Python's pickle, with our objects for PyTorch's names. It executes what the file says, and notes what that is in `executed`."""
+class _Finding:
+    """Our objects for PyTorch's names, for an unpickler that executes what the file says; notes what that is in `executed`."""
 
-    def __init__(self, stream: BinaryIO, executed: set[str], **options: Any) -> None:
-        super().__init__(stream, **options)
-        self.executed = executed
+    executed: set[str]
 
     def find_class(self, module: str, name: str) -> Any:
         found = names.ALLOWED.get((module, name))
@@ -491,7 +495,11 @@ class _FullUnpickler(pickle.Unpickler):
                 return names.import_torch_name(module, name)
             except (ImportError, AttributeError) as error:
                 raise UnpicklingError(f"the file names {module}.{name}, which flambeau does not have") from error
-        return super().find_class(module, name)
+        return super().find_class(module, name)  # type: ignore[misc]
+
+
+class _FullUnpickler(_Finding, pickle.Unpickler):
+    """Python's pickle."""
 
 
 def get_unsafe_globals_in_checkpoint(f: Any) -> list[str]:

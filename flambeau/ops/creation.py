@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from flambeau import devices, dtypes
 from flambeau.dtypes import dtype
@@ -158,7 +158,7 @@ def empty(
     if out is not None:
         if dtype not in (None, out.dtype):
             raise RuntimeError(f"empty(): dtype {d.name} does not match dtype of out parameter ({out.dtype.name})")
-        return out.resize_(shape)  # type: ignore[no-any-return]
+        return _uninitialised(out.resize_(shape))  # of what it holds nothing is promised
     if device is not None and _bare(device):
         return blank_tensor(shape, d, strides, requires_grad)  # type: ignore[no-any-return]
     return _finish(_uninitialised(from_buffer(allocate(math.prod(shape) * d.itemsize), shape, d, strides)), requires_grad)  # type: ignore[no-any-return]
@@ -502,7 +502,10 @@ def _typed(name: str, d: dtype) -> Any:
     def construct(cls: Any, *args: Any, **kwargs: Any) -> Any:
         return legacy_constructor(d, *args, **kwargs)
 
-    made = Typed(name, (), {"__new__": construct, "__doc__": f"Legacy constructor of {d.name} tensors.", "dtype": d})
+    def inherit(cls: type[Any], /, **kwargs: Any) -> NoReturn:
+        raise TypeError(f"type 'torch.{name}' is not an acceptable base type: it only makes tensors; inherit from torch.Tensor")
+
+    made = Typed(name, (), {"__new__": construct, "__init_subclass__": classmethod(inherit), "__doc__": f"Legacy constructor of {d.name} tensors.", "dtype": d})
     return made
 
 
@@ -556,8 +559,10 @@ def new_empty(self: Tensor, *sizes: Any, size: Any = None, dtype: dtype | None =
     return self._lift(empty(*sizes, size=size, dtype=dtype or self.dtype, device=_where(self, device), requires_grad=requires_grad))
 
 
-def new(self: Tensor, *args: Any) -> Tensor:
+def new(self: Tensor, *args: Any, size: Any = None) -> Tensor:
     """Legacy constructor with this tensor's dtype."""
+    if size is not None:
+        return empty(size, dtype=self.dtype, device=_where(self, None))
     return legacy_constructor(self.dtype, *args, device=_where(self, None))
 
 
@@ -623,6 +628,8 @@ def install_methods(cls: Any) -> None:
             if not named:
                 raise ValueError(f"type(): invalid type: {dtype!r}")
             dtype = named[0]
+        elif dtype is cls:
+            dtype = dtypes.get_default_dtype()
         elif isinstance(dtype, builtins.type) and not hasattr(dtype, "dtype"):
             raise ValueError(f"type(): invalid type: {dtype.__name__!r}")
         elif not isinstance(dtype, (builtins.type, dtypes.dtype)):

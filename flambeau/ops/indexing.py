@@ -757,7 +757,9 @@ def check_rows(input: Any, d: int, index: Any, source: Any, name: str) -> None:
         kind = IndexError if lifted else RuntimeError
         raise kind(f"{name}(): Number of indices ({number}) should be equal to source.size(dim) ({s[min(d, len(s) - 1)]}), for dim {d} of source of shape {s}")
     if unequal or (not lifted and len(x) != len(s)):
-        raise RuntimeError(f"{name}(): source tensor shape must match self tensor shape, excluding dimension {d}. Got self.shape = {x}, source.shape = {s}")
+        raise RuntimeError(
+            f"{name}(): source tensor shape must match self tensor shape, excluding the specified dimension ({d}). Got self.shape = {x}, source.shape = {s}"
+        )
 
 
 def _put_rows(input: Any, dim: int, index: Any, source: Any, mode: str, name: str) -> Any:

@@ -88,7 +88,9 @@ def resize_(self: Tensor, *sizes: Any, size: Any = MISSING, memory_format: Any =
     if numel <= capacity:
         return become_view(self, lambda x: x.as_strided(shape, strides, x.storage_offset()), "resize_")
     storage = self._storage
-    if self.storage_offset() or (storage is not None and getrefcount(storage) > 3):  # others may see the memory: it grows where it is
+    if (
+        self.storage_offset() or (storage is not None and storage.external is not None) or (storage is not None and getrefcount(storage) > 3)
+    ):  # others may see the memory: it grows where it is
         self.untyped_storage().resize_((self.storage_offset() + numel) * self.element_size())
         return become_view(self, lambda x: x.as_strided(shape, strides, x.storage_offset()), "resize_")
     grown = empty((numel,), dtype=self.dtype, device=self.device)
@@ -154,8 +156,15 @@ def map_all(self: Tensor, others: tuple[Any, ...], function: Callable[..., Any])
 
     if self.requires_grad:
         raise TypeError("apply_() and map_() cannot be called on a Tensor that requires grad")
+    if any(x.requires_grad for x in others):
+        raise RuntimeError("Can't call map_() or map2_() with a Tensor that requires grad. Use detach() first.")
+    if not callable(function):
+        raise TypeError(f"'{type(function).__name__}' object is not callable: the last argument of apply_(), map_() and map2_() must be a function")
     rows = [x.expand(self.shape).reshape(-1).tolist() for x in (self, *others)]
     values = [function(*items) for items in zip(*rows, strict=True)]
+    wrong = next((v for v in values if not isinstance(v, (int, float, complex)) and not hasattr(v, "item")), None)
+    if wrong is not None:
+        raise TypeError(f"apply_(), map_() and map2_() take a function that gives numbers, got one that gave {wrong!r}")
     return self.copy_(tensor(values, dtype=self.dtype).reshape(self.shape))  # type: ignore[no-any-return]
 
 

@@ -47,7 +47,9 @@ def segment_reduce(
         )
     size, segments = data.shape[axis], lengths.shape[-1]
     if not unsafe and lengths.numel() and (bool((lengths < 0).any()) or bool((lengths.sum(-1) != size).any())):
-        raise RuntimeError(f"segment_reduce(): Expected all lengths to be non-negative and to add up to {size}, the size of dim {axis}")
+        raise RuntimeError(
+            f"segment_reduce(): Expected all rows of lengths along axis {axis} to be non-negative and to sum to data.size({axis}), which is {size}"
+        )
     ends = lengths.cumsum(-1)
     places = torch.arange(size).expand(*data.shape[:axis], size).contiguous()
     owner = torch.searchsorted(ends.contiguous(), places, right=True)  # what is beyond the last segment gets one more, cut off below

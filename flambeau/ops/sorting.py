@@ -504,6 +504,16 @@ def diff(input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None
     for other in (prepend, append):
         if other is not None and other._meta.ndim != input._meta.ndim:
             raise RuntimeError(f"diff expects prepend or append to be the same dimension as input, {input._meta.ndim}, but got {other._meta.ndim}")
+        if other is not None and [*other._meta.shape[:d], *other._meta.shape[d + 1 :]] != [*input._meta.shape[:d], *input._meta.shape[d + 1 :]]:
+            raise RuntimeError(
+                "diff expects the shape of tensor to prepend or append to match that of input except along the differencing dimension "
+                f"{d}; input.shape = {tuple(input._meta.shape)}, but got {tuple(other._meta.shape)}"
+            )
+    if len(parts) > 1:
+        common = parts[0].dtype
+        for part in parts[1:]:
+            common = dtypes.promote_types(common, part.dtype)
+        parts = [convert(part, common) for part in parts]
     x = prim.concatenate(*parts, dim=d) if len(parts) > 1 else input
     for _ in range(min(n, x._meta.shape[d])):
         size = x._meta.shape[d]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import prod
+from operator import index
 from typing import Any, Final
 
 from flambeau.compiler.graph import contiguous_strides
@@ -12,10 +13,27 @@ from flambeau.runtime.untracked import untrack_all
 from flambeau.symbols import Sym, symbolic
 
 
+def _integer(place: int, size: Any) -> int:
+    """A size as an int; symbols stay what they are."""
+    if isinstance(size, int) and size.__class__ is not bool:
+        return size
+    try:
+        return index(size)
+    except TypeError as error:
+        raise TypeError(f"torch.Size() takes an iterable of 'int' (item {place} is '{type(size).__name__}')") from error
+
+
 class Size(tuple[int, ...]):
     """A shape: a tuple of ints with PyTorch's `numel` and repr."""
 
     __slots__ = ()
+
+    def __new__(cls, iterable: Any = ()) -> Size:
+        made = tuple.__new__(cls, iterable)
+        for size in made:
+            if (size.__class__ is not int and not isinstance(size, int)) or size.__class__ is bool:
+                return tuple.__new__(cls, [_integer(i, size) for i, size in enumerate(made)])
+        return made
 
     def numel(self) -> int:
         """Number of elements."""

@@ -11,8 +11,9 @@ from importlib.machinery import SourceFileLoader
 
 SHARED = ("torch.testing._internal", "torch.testing._comparison", "torch.utils._import_utils")  # modules of PyTorch's that are read from its files
 
-# Lines of shared modules that stop at the first operator that is not there.
+# Lines of shared modules that stop at the first thing that is not there, in flambeau or in a later PyTorch.
 CHANGES = {
+    "torch.testing._internal.common_quantized": (("supported_qengines.remove('none')", "supported_qengines = [e for e in supported_qengines if e != 'none']"),),
     "torch.testing._internal.opinfo.core": (
         ("        else:\n            raise\n", "        else:\n            return __import__('absent_names').Absent(name)\n"),
         ("            assert foreach_method is None\n            assert torch_ref_method is None\n", ""),
@@ -81,11 +82,10 @@ class ChangedLoader(SourceFileLoader):
 
 
 class SharedFinder:
-    """Modules that PyTorch's tests share, from its folder; `folder`: that of the package torch. `changes`: see CHANGES."""
+    """Modules that PyTorch's tests share, from its folder; `folder`: that of the package torch."""
 
-    def __init__(self, folder, changes):
+    def __init__(self, folder):
         self.folder = folder
-        self.changes = changes
 
     def find_spec(self, name, path=None, target=None):
         if not name.startswith(SHARED):
@@ -93,7 +93,7 @@ class SharedFinder:
         place = self.folder.joinpath(*name.split(".")[1:])
         for file, folder in ((place.with_suffix(".py"), None), (place / "__init__.py", [str(place)])):
             if file.is_file():
-                changes = self.changes.get(name)
+                changes = CHANGES.get(name)
                 loader = None if changes is None else ChangedLoader(name, str(file), changes)
                 return importlib.util.spec_from_file_location(name, file, loader=loader, submodule_search_locations=folder)
         return None
@@ -165,9 +165,8 @@ def share(folder, ours):
     """Read what the tests share from PyTorch's folder, and let them load where flambeau is torch (`ours`)."""
     import torch
 
-    if ours:
-        install_absent_names()
-    sys.meta_path.insert(0, SharedFinder(folder, CHANGES if ours else {}))
+    install_absent_names()  # a later PyTorch has dropped some, too
+    sys.meta_path.insert(0, SharedFinder(folder))
     for name in [name for name in sys.modules if name.startswith(SHARED)]:
         del sys.modules[name]
     import torch._utils

@@ -48,7 +48,10 @@ class _Windows:
     def __init__(self, name: str, x: Tensor, dims: int, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> None:
         _check_rank(name, x, dims)
         if 0 in x.shape[-dims - 1 :]:
-            raise RuntimeError(f"{name}(): Expected input's non-batch dimensions to have positive length, but got input of shape {list(x.shape)}")
+            raise RuntimeError(
+                f"{name}(): Expected {dims + 1}D or {dims + 2}D (batch mode) tensor whose non-batch dimensions have positive length, but got input of "
+                f"shape {list(x.shape)}"
+            )
         self.kernel = entries(kernel, dims, "kernel_size", name)
         self.stride = self.kernel if stride is None or stride == () or stride == [] else entries(stride, dims, "stride", name)
         self.padding = entries(padding, dims, "padding", name)

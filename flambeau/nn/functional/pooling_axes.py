@@ -87,6 +87,8 @@ def _fractional_pool(name: str, dims: int, input: Tensor, kernel_size: Any, outp
         raise ValueError(f"{name} requires specifying either an output_size or an output_ratio")
     if input.ndim not in (dims + 1, dims + 2):
         raise RuntimeError(f"{name}(): Expected {dims + 1}D or {dims + 2}D tensor, but got: {list(input.shape)}")
+    if 0 in input.shape[-dims - 1 :]:
+        raise RuntimeError(f"{name}(): Expected input to have non-zero size for non-batch dimensions, but got {list(input.shape)}")
     if output_size is None:
         if not isinstance(ratio, (int, float)) and len(ratio) > dims:
             raise ValueError(f"{name} requires output_ratio to either be a single Int or tuple of Ints.")

@@ -327,6 +327,8 @@ def lstsq(input: Tensor, b: Tensor, rcond: Any = None, *, driver: str | None = N
     if driver not in (None, "gels", "gelsy", "gelsd", "gelss"):
         raise RuntimeError(f"torch.linalg.lstsq: parameter `driver` should be one of (gels, gelsy, gelsd, gelss), got {driver!r}")
     driver = driver or "gelsy"
+    if not b.ndim:
+        raise RuntimeError("torch.linalg.lstsq: other must have at least 1 dimension, got a tensor of shape ()")
     if not 0 <= input.ndim - b.ndim <= 1:
         raise RuntimeError(
             "torch.linalg.lstsq: input.dim() must be greater or equal to other.dim() and (input.dim() - other.dim()) <= 1, "
