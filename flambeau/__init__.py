@@ -277,6 +277,7 @@ _LAZY_NAMES |= dict.fromkeys(
     "is_autocast_cache_enabled set_autocast_cache_enabled autocast_increment_nesting autocast_decrement_nesting "
     "clear_autocast_cache".split(), "flambeau.amp.autocast_mode"
 )  # fmt: skip
+_LAZY_NAMES |= dict.fromkeys(("_amp_foreach_non_finite_check_and_unscale_", "_amp_update_scale_"), "flambeau.amp.grad_scaler")
 _LAZY_NAMES |= dict.fromkeys(("UntypedStorage", "TypedStorage", "from_file"), "flambeau.storage")
 _LAZY_NAMES |= dict.fromkeys(
     (

@@ -95,14 +95,21 @@ CPU = Device("cpu")
 META = Device("meta")  # of tensors that have shapes and no elements (trace/blank.py)
 
 
+class NoDeviceError(RuntimeError, AssertionError):
+    """A device that is not there: PyTorch without CUDA or XPU raises an AssertionError, for other devices a RuntimeError."""
+
+
 def check(device: Any) -> None:
-    """RuntimeError unless there are tensors on this device."""
+    """NoDeviceError unless there are tensors on this device."""
     if device is None:
         return
     refuse((device,), "the argument `device`")
     device = Device(device)
     if device.type not in ("cpu", "meta"):
-        raise RuntimeError(f"no {device.type} device: flambeau runs on the CPU so far; use device='cpu', or device='meta' for shapes without elements")
+        raise NoDeviceError(
+            f"Torch not compiled with {device.type.upper()} enabled: there is no {device.type} device, flambeau runs on the CPU so far; use device='cpu', or "
+            "device='meta' for shapes without elements"
+        )
 
 
 def is_meta(device: Any) -> bool:

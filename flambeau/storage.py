@@ -531,6 +531,8 @@ class LegacyStorage(TypedStorage, metaclass=_LegacyMeta):
     dtype: ClassVar[dtype]  # type: ignore[misc]
 
 
+_LegacyStorage = LegacyStorage
+
 LEGACY: dict[str, _LegacyMeta] = {
     f"{prefix}Storage": _LegacyMeta(f"{prefix}Storage", (LegacyStorage,), {"dtype": d, "__module__": "flambeau"}) for prefix, d in _PREFIX.items()
 }

@@ -500,6 +500,12 @@ class Tensor(Methods):
 
         return typed_storage(self)
 
+    def _typed_storage(self) -> Any:
+        """`storage()` without its warning, as packages ask for it."""
+        from flambeau.storage import TypedStorage, untyped_storage
+
+        return TypedStorage(wrap_storage=untyped_storage(self), dtype=self.dtype)
+
     def storage_type(self) -> Any:
         """The class of its legacy storage (FloatStorage, ...)."""
         from flambeau.storage import LEGACY, NAME_OF_DTYPE
@@ -603,7 +609,7 @@ class Tensor(Methods):
             return "<a tensor that is being made>" if m is None else f"<a tensor of shape {tuple(m.shape)}, {m.dtype}, that is being computed>"
 
     def __format__(self, spec: str) -> str:
-        if self._meta.ndim == 0 and type(self) is Tensor:
+        if self._meta.ndim == 0 and type(self) is Tensor and not self.is_meta:
             return format(self.item(), spec)
         return format(repr(self), spec) if not spec else object.__format__(self, spec)
 

@@ -42,6 +42,33 @@ def _narrow(g: Tensor) -> bool:
     return g.dtype in (torch.float16, torch.bfloat16)
 
 
+def _amp_foreach_non_finite_check_and_unscale_(self: Sequence[Tensor], found_inf: Tensor, inv_scale: Tensor) -> None:
+    """Multiply gradients by `inv_scale` in place; `found_inf` becomes 1 if an element is not finite."""
+    from flambeau.nn.functional.engine import overwrite
+    from flambeau.ops.foreach import check_tensors
+
+    check_tensors("_amp_foreach_non_finite_check_and_unscale_", self)
+    with torch.no_grad():
+        found, *scaled = unscale(list(self), inv_scale)
+        overwrite(list(self), scaled)
+        found_inf.copy_(torch.maximum(found_inf, found.reshape(found_inf.shape)))
+
+
+def _amp_update_scale_(
+    self: Tensor, growth_tracker: Tensor, found_inf: Tensor, scale_growth_factor: float, scale_backoff_factor: float, growth_interval: int
+) -> Tensor:
+    """The scale (self) and the steps since it last grew, after a step in which `found_inf` was found."""
+    if found_inf.item():
+        growth_tracker.zero_()
+        return self.mul_(scale_backoff_factor)
+    steps = int(growth_tracker.item()) + 1
+    grown = self.item() * scale_growth_factor
+    if steps == growth_interval and grown <= torch.finfo(torch.float32).max:
+        self.fill_(grown)
+    growth_tracker.fill_(0 if steps == growth_interval else steps)
+    return self
+
+
 class GradScaler:
     """`scaler.scale(loss).backward(); scaler.step(optimizer); scaler.update()`.
 
@@ -135,8 +162,12 @@ class GradScaler:
             raise RuntimeError("unscale_() is being called after step().")
         with torch.no_grad():
             inverse = scale.double().reciprocal().float()
-        state["found_inf_per_device"] = self._check(optimizer, inverse, allow_fp16=False, write=True)
+        state["found_inf_per_device"] = self._unscale_grads_(optimizer, inverse, torch.zeros((), dtype=torch.float32), False)
         state["stage"] = OptState.UNSCALED
+
+    def _unscale_grads_(self, optimizer: Any, inv_scale: Tensor, found_inf: Tensor, allow_fp16: bool) -> dict[Any, Tensor]:
+        """Multiply the gradients by `inv_scale`; {device: found_inf}. Scalers of packages have their own."""
+        return {device: torch.maximum(found, found_inf.to(found.dtype)) for device, found in self._check(optimizer, inv_scale, allow_fp16, write=True).items()}
 
     def _check_inf_per_device(self, optimizer: Any) -> dict[Any, Tensor]:
         self._need_scale("_check_inf_per_device")

@@ -114,7 +114,10 @@ def gradient(input: Tensor, *, spacing: Any = 1, dim: int | Sequence[int] | None
     dims = range(input.ndim) if dim is None else [dim] if isinstance(dim, int) else list(dim)
     steps = list(spacing) if isinstance(spacing, (list, tuple)) else [spacing] * len(dims)
     if len(steps) != len(dims):
-        raise RuntimeError(f"torch.gradient expected spacing to have {len(dims)} entries, one for each dim, but got {len(steps)}")
+        raise RuntimeError(
+            f"torch.gradient expected spacing to be unspecified, a scalar, or a list of length {len(dims)}, one entry for each dim, but got a list of length "
+            f"{len(steps)}"
+        )
     if edge_order not in (1, 2):
         raise RuntimeError("torch.gradient only supports edge_order=1 and edge_order=2.")
     if len({dim_of(d, input.ndim) for d in dims}) < len(dims):

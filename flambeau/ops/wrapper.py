@@ -17,7 +17,7 @@ from math import inf
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from flambeau.dtypes import of_type
+from flambeau.dtypes import of_type, uint64
 from flambeau.exact import number, plain_number, static, static_number
 from flambeau.foreign import refuse
 from flambeau.ops import former_orders
@@ -460,6 +460,10 @@ def recover(op: Operation, error: Exception, args: tuple[Any, ...]) -> Any:
     converted = []
     changed = False
     for position, (name, kind, a) in enumerate(zip(op.names, op.kinds, args, strict=True), start=1):
+        if kind in ("operand", "operand?") and type(a) is int and _MOST_INT < a < 2**64 and (wide := _of_64_bits(a, args)) is not None:
+            converted.append(wide)
+            changed = True
+            continue
         if kind in ("operand", "operand?", "number") and type(a) is int and not _LEAST_INT <= a <= _MOST_INT:
             raise OverflowError(
                 f"{op.name}(): argument '{name}' (position {position}) is {a}: an integer operand must lie within 64 bits "
@@ -500,6 +504,18 @@ def recover(op: Operation, error: Exception, args: tuple[Any, ...]) -> Any:
     if not changed:
         raise explained(error, op.name, op.names, args) if unexpected(error) else error
     return op.call(converted)
+
+
+def _of_64_bits(number: int, args: tuple[Any, ...]) -> Any:
+    """An integer beyond int64 as what the tensors beside it can compute with: of uint64, or a float; None beside other integers."""
+    found = [a._meta.dtype for a in args if isinstance(a, _TENSOR[0])]
+    if any(d.category >= 2 for d in found):
+        return float(number)
+    if uint64 not in found:
+        return None
+    from flambeau.ops.from_data import tensor
+
+    return tensor(number, dtype=uint64)
 
 
 def is_foreign(other: Any) -> bool:

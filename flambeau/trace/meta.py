@@ -52,6 +52,12 @@ class Size(tuple[int, ...]):
     def __radd__(self, other: Any) -> Size:
         return Size((*other, *self)) if isinstance(other, tuple) else NotImplemented
 
+    def __mul__(self, times: Any) -> Size:  # type: ignore[override]
+        made = tuple.__mul__(self, times)
+        return made if made is NotImplemented else Size(made)
+
+    __rmul__ = __mul__  # type: ignore[assignment]
+
     def __getitem__(self, index: Any) -> Any:
         item = tuple.__getitem__(self, index)
         return Size(item) if isinstance(index, slice) else item
