@@ -74,7 +74,7 @@ class Pickler(_PurePickler):  # type: ignore[misc]
         super().__init__(file, protocol)
         self.storages: list[Any] = []
         self._ending = (None,) if views else ()  # storages of legacy files may be views of others; ours are none
-        self._references: dict[int, _StorageReference] = {}
+        self._references: dict[Any, _StorageReference] = {}
         self._globals: dict[tuple[str, str], _Global] = {}
 
     def _name(self, module: str, name: str) -> _Global:
@@ -163,11 +163,12 @@ class Pickler(_PurePickler):  # type: ignore[misc]
     def _reference(self, storage: TypedStorage, bytes_only: bool = False) -> _StorageReference:
         """What stands for a storage in the pickle; the same for all tensors that share it. `bytes_only`: it is named without a dtype."""
         untyped = storage.untyped()
-        found = self._references.get(id(untyped._storage))
         kind = self._name("torch.storage", "UntypedStorage") if bytes_only else self._name("torch", NAME_OF_DTYPE[storage.dtype])
+        key = id(untyped._storage) if untyped.nbytes() else (id(untyped._storage), kind.name)  # nothing is shared where there is nothing
+        found = self._references.get(key)
         if found is None:
             found = _StorageReference(("storage", kind, str(len(self.storages)), location_tag(untyped), storage.size(), *self._ending))
-            self._references[id(untyped._storage)] = found
+            self._references[key] = found
             self.storages.append(untyped)  # also keeps it alive, so that its id stays its own
         elif found.identity[1] is not kind:
             raise RuntimeError(
@@ -198,6 +199,8 @@ def save(obj: Any, f: Any, pickle_module: Any = pickle, pickle_protocol: int = 2
         if hasattr(f, "flush"):  # whoever opens the file by its name reads all of it
             f.flush()
         return
+    if not isinstance(f, (str, bytes, os.PathLike)):
+        raise AttributeError(f"save(): expected 'f' to be string, path, or a file-like object with a 'write' attribute, got {type(f).__name__}")
     path = os.fspath(f)
     folder, base = os.path.split(path)
     if folder and not os.path.isdir(folder):
@@ -340,10 +343,10 @@ class _Loader:
         """The object of one pickle."""
         if self.safe:
             try:
-                return Reader(stream, names.find, persistent, names.may_build, names.may_call).load()
+                return Reader(stream, names.find, persistent, names.may_build, names.may_call, self.options.get("encoding")).load()
             except UnpicklingError as error:
                 raise names.refusal(str(error)) from None
-        unpickler = self.unpickler(stream, **self.options)
+        unpickler = self.unpickler(stream, **{"encoding": "utf-8", **self.options})
         unpickler.executed = self.executed
         unpickler.persistent_load = persistent  # type: ignore[method-assign]
         return unpickler.load()
@@ -418,7 +421,8 @@ class Archive:
         found = self.storages.get(record)
         if found is None:
             untyped = UntypedStorage(wrap=self._storage(record, d, numel))
-            moved = self.loader.restore(untyped, identity[3] if isinstance(identity[3], str) else "cpu")
+            location = readable(identity[3])
+            moved = self.loader.restore(untyped, location if isinstance(location, str) else "cpu")
             if not isinstance(moved, UntypedStorage) or moved.nbytes() < numel * d.itemsize:
                 raise RuntimeError(f"load: map_location gave {type(moved).__name__} for a storage of {numel * d.itemsize} bytes")
             found = self.storages[record] = TypedStorage(wrap_storage=moved, dtype=d)
@@ -468,11 +472,16 @@ class Archive:
         return storage
 
 
+def readable(text: Any) -> Any:
+    """A name that a file has; as text, also where it is one of Python 2 and read with encoding="bytes"."""
+    return text.decode("ascii", "replace") if isinstance(text, bytes) else text
+
+
 def storage_identity(identity: Any) -> tuple[dtype, str, int]:
     """(dtype, key, number of elements) of a persistent id ("storage", type, key, location, numel)."""
-    if not isinstance(identity, tuple) or len(identity) < 5 or identity[0] != "storage":
+    if not isinstance(identity, tuple) or len(identity) < 5 or readable(identity[0]) != "storage":
         raise UnpicklingError("the file has a persistent id that names no storage")
-    kind, key, numel = identity[1], identity[2], identity[4]
+    kind, key, numel = identity[1], readable(identity[2]), identity[4]
     if kind is UntypedStorage:
         kind = names.LEGACY["ByteStorage"]
     if kind not in names.LEGACY.values() or not isinstance(key, str) or type(numel) is not int or numel < 0:

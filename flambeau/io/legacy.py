@@ -83,9 +83,9 @@ def read(file: BinaryIO, unpickle: Unpickle, restore: Restore) -> Any:
     views: dict[Any, TypedStorage] = {}
 
     def persistent(identity: Any) -> Any:
-        from flambeau.io.checkpoint import storage_identity
+        from flambeau.io.checkpoint import readable, storage_identity
 
-        if isinstance(identity, tuple) and len(identity) > 1 and identity[0] == "module":
+        if isinstance(identity, tuple) and len(identity) > 1 and readable(identity[0]) == "module":
             return identity[1]  # a class, with its source, which is not compared
         d, key, numel = storage_identity(identity)
         if numel * d.itemsize > size and not SETTINGS.skips_data:
@@ -93,7 +93,7 @@ def read(file: BinaryIO, unpickle: Unpickle, restore: Restore) -> Any:
         if key not in storages:
             untyped = UntypedStorage(wrap=new_storage(numel * d.itemsize))
             untyped.fill_(0)
-            storages[key] = TypedStorage(wrap_storage=restore(untyped, str(identity[3])), dtype=d)
+            storages[key] = TypedStorage(wrap_storage=restore(untyped, str(readable(identity[3]))), dtype=d)
         elif storages[key].dtype is not d or storages[key].size() != numel:
             raise UnpicklingError(f"the storage {key} is described in two ways")
         if len(identity) <= 5 or identity[5] is None:
@@ -107,6 +107,8 @@ def read(file: BinaryIO, unpickle: Unpickle, restore: Restore) -> Any:
 
     result = unpickle(file, persistent)
     keys = unpickle(file, _no_storages)
+    if isinstance(keys, list):
+        keys = [key.decode("ascii", "replace") if isinstance(key, bytes) else key for key in keys]
     if not isinstance(keys, list) or any(key not in storages for key in keys):
         raise UnpicklingError("the file's list of storages does not fit its object")
     if SETTINGS.skips_data:

@@ -15,6 +15,15 @@ Global = Callable[..., Any]
 _MARK: Any = object()
 
 
+def _decoded(raw: bytes, encoding: str | None) -> str:
+    if encoding is not None:
+        return raw.decode(encoding)
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return raw.decode("latin-1")
+
+
 class Reader:
     """Reads one pickle from a binary stream. `find(module, name)` gives an allowed object or raises UnpicklingError;
     `buildable(cls)` says whether a state may be set on instances; `load_persistent(id)` resolves persistent ids."""
@@ -22,8 +31,10 @@ class Reader:
     def __init__(
         self, stream: BinaryIO, find: Callable[[str, str], Any], load_persistent: Callable[[Any], Any],
         buildable: Callable[[Any], bool], callable_: Callable[[Any], bool],
+        encoding: str | None = None,
     ) -> None:  # fmt: skip
         self.stream = stream
+        self.encoding = encoding  # of Python 2's strings; "bytes": they stay what they are
         self.find = find
         self.load_persistent = load_persistent
         self.buildable = buildable
@@ -152,7 +163,8 @@ class Reader:
         self.stack.append(self._read(self._number(form)).decode("utf-8", "surrogatepass"))
 
     def _old_string(self, form: str) -> None:
-        self.stack.append(self._read(self._number(form)).decode("latin-1"))
+        raw = self._read(self._number(form))
+        self.stack.append(raw if self.encoding == "bytes" else _decoded(raw, self.encoding))
 
     def _tuple(self, count: int) -> None:
         items = [self._pop() for _ in range(count)]

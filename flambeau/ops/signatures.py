@@ -234,8 +234,11 @@ def problem(name: str, names: Sequence[str], values: Sequence[Any], defaults: Se
     found = overloads(name)
     if not found:
         return None
-    if names and names[0] == "self" and not any(p.name == "self" for o in found for p in o):  # of a constructor
-        names, values, defaults = names[1:], values[1:], defaults[1:]
+    if names and names[0] == "self" and not any(p.name == "self" for o in found for p in o):
+        if isinstance(values[0], _TENSOR[0]) and any(o and o[0].name == "input" for o in found):  # a method whose function says `input`
+            names = ("input", *names[1:])
+        else:  # of a constructor
+            names, values, defaults = names[1:], values[1:], defaults[1:]
     first = names[0] if names else ""
     known = {p.name for o in found for p in o}
     called = "input" if "input" in names else first  # PyTorch's schemas say `self`, its functions mostly `input`

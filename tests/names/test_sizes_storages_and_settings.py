@@ -41,6 +41,10 @@ def updated(m, found, steps):
     return scale, tracker
 
 
+def set_to(x, empty, other):
+    return x.is_set_to(x[:]), x.is_set_to(x[1:]), empty.is_set_to(other), empty.is_set_to(empty.detach())
+
+
 CALLS = {
     "Size of floats": lambda m: m.Size(m.ones(3)),
     "Size of ints": lambda m: m.Size(m.tensor([1, 2])),
@@ -85,6 +89,10 @@ CALLS = {
     "lstsq of a number": lambda m: m.linalg.lstsq(m.ones(2, 3), m.ones(())),
     "fractional pools of nothing": lambda m: m.nn.FractionalMaxPool2d(3, output_ratio=0.5)(m.ones(1, 0, 50, 32)),
     "load without seek": lambda m: m.load(type("File", (), {"read": lambda self, n=-1: b"data"})(), weights_only=False),
+    "set to each other": lambda m: set_to(m.ones(3), m.empty(0), m.empty(0)),
+    "a method that refuses": lambda m: m.rand(100, dtype=m.cdouble).stft(10, pad_mode="constant", onesided=True),
+    "a method with an unknown keyword": lambda m: m.rand(100).stft(10, foo=3),
+    "a method with a wrong argument": lambda m: m.rand(100).stft(2.5),
     "a device that is not there": lambda m: m.tensor([1], device="cuda"),
     "moved to a device that is not there": lambda m: m.tensor([1]).to("cuda"),
     "format of a meta tensor": lambda m: format(m.empty((), device="meta")),

@@ -39,10 +39,22 @@ def prepare():
     share(SOURCES / "torch", OURS)
     if OURS:
         import torch._inductor.config
+        import torch.ao.nn
         import torch.fx
         import torch.profiler
 
-        for owner in (torch._C, torch.cuda, torch.profiler, torch.autograd, torch.fx, torch.nn, torch.backends, torch._inductor.config, type(torch.ops.aten)):
+        for owner in (
+            torch._C,
+            torch.cuda,
+            torch.profiler,
+            torch.autograd,
+            torch.fx,
+            torch.nn,
+            torch.ao.nn,
+            torch.backends,
+            torch._inductor.config,
+            type(torch.ops.aten),
+        ):
             soften(owner)
         soften(torch, lambda name: name.startswith("_") and not name.startswith("_foreach"))
         tensors = sys.modules["flambeau.tensor"]
