@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from flambeau.trace.liveness import let_go
 from flambeau.trace.recorder import LOCALS, Trace
-from flambeau.trace.traces import TRACE_SLOTS, TRACES, enter, holder, next_index, trace_of
+from flambeau.trace.traces import TAKEN, TRACE_SLOTS, TRACES, enter, holder, next_index
 from flambeau.trace.whereabouts import between_calls
 from flambeau.trace.while_set import surely
 
@@ -39,9 +39,9 @@ _ALL: Final = 2  # the generation of a whole collection
 
 
 def _of_another_thread(gen: int) -> bool:
-    """Whether this is the generation of a trace that another thread records into."""
-    tr = trace_of(gen)
-    return tr is not None and tr.gen == gen and tr.thread.ident != get_ident()
+    """Whether this is the generation of a trace that another thread records into or runs."""
+    tr = holder(gen)
+    return tr is not None and (tr.thread.ident != get_ident() or gen in TAKEN)
 
 
 def _make() -> Trace:

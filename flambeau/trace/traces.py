@@ -65,6 +65,8 @@ def note(other: Trace, storage: Storage) -> None:
     Between a comparison and what it decides is no call: threads switch at calls and jumps only.
     """
     gen, slot = storage.gen, storage.slot
+    if gen in TAKEN:
+        other = TAKEN[gen]
     if other.running == gen:  # first: for a moment a trace that begins to run has both
         other.reading[storage] = slot
     elif other.gen == gen:
