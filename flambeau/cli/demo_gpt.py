@@ -36,7 +36,7 @@ class Block(nn.Module):
 
 
 class GPT(nn.Module):
-    """The logits of the token after the last one; `everywhere` gives those after each."""
+    """The logits of the token after each one: (batch, length) -> (batch, length, vocabulary)."""
 
     def __init__(self, vocabulary: int = 30, width: int = 32, heads: int = 2, layers: int = 1, context: int = 40) -> None:
         super().__init__()
@@ -44,15 +44,11 @@ class GPT(nn.Module):
         self.blocks = nn.ModuleList([Block(width, heads) for _ in range(layers)])
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, vocabulary, bias=False)
 
-    def everywhere(self, tokens: Any) -> Any:
-        """(batch, length) -> (batch, length, vocabulary)."""
+    def forward(self, tokens: Any) -> Any:
         x = self.tokens(tokens) + self.positions(torch.arange(tokens.shape[1]))
         for block in self.blocks:
             x = block(x)
         return self.head(self.norm(x))
-
-    def forward(self, tokens: Any) -> Any:
-        return self.everywhere(tokens)[:, -1]
 
 
 def text() -> str:
@@ -71,7 +67,7 @@ def train(model: GPT, ids: Any, steps: int, context: int, report: Callable[[int,
     for step in range(steps):
         starts = torch.randint(0, len(ids) - context - 1, (32, 1)) + torch.arange(context + 1)
         piece = ids[starts]
-        loss = F.cross_entropy(model.everywhere(piece[:, :-1]).flatten(0, 1), piece[:, 1:].flatten())
+        loss = F.cross_entropy(model(piece[:, :-1]).flatten(0, 1), piece[:, 1:].flatten())
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -99,7 +95,7 @@ def written(model: GPT, letters: str, opening: str, count: int) -> str:
     ids = [letters.index(c) for c in opening]
     with torch.no_grad():
         for _ in range(count):
-            ids.append(int(model(torch.tensor([ids[-CONTEXT:]])).argmax()))
+            ids.append(int(model(torch.tensor([ids[-CONTEXT:]]))[0, -1].argmax()))
     return "".join([letters[i] for i in ids])
 
 

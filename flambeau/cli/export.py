@@ -42,7 +42,7 @@ def export(options: argparse.Namespace) -> int:
 
 
 def _program(trained: networks.Trained, path: Path, options: Any) -> list[str]:
-    torch.export.save(trained.exported(), path)
+    trained.save(trained.exported(), path)
     return _compared(trained, torch.export.load(path).module(), _sizes(trained))
 
 
@@ -86,7 +86,7 @@ def _quantized(trained: networks.Trained, path: Path, options: Any) -> list[str]
     if not changed:
         raise ValueError(f"the network {trained.name} has no torch.nn.Linear, whose weights become {options.to}")
     small = networks.Trained(trained.name, holder[0].eval(), trained.form)
-    torch.export.save(small.exported(), path)
+    trained.save(small.exported(), path)
     return [f"{changed} dense layers have weights of {options.to}", *_compared(trained, torch.export.load(path).module(), _sizes(trained), exact=False)]
 
 

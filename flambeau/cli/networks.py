@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import json
 import runpy
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +21,8 @@ import flambeau as torch
 from flambeau import as_torch
 from flambeau.cli.demo import DigitNet, MnistNet
 from flambeau.cli.demo_gpt import GPT
-from flambeau.export import Dim, ExportedProgram, export, load
+from flambeau.export import Dim, ExportedProgram, export, load, save
+from flambeau.export.archive import VOCABULARY, extra_file
 from flambeau.nn.modules.utils import consume_prefix_in_state_dict_if_present
 
 _HOLDERS: Final = ("model", "state_dict", "model_state_dict")
@@ -87,6 +89,12 @@ class Trained:
         args, kwargs, shapes = self.arguments(ranges)
         return export(self.model, args, kwargs, dynamic_shapes=shapes)
 
+    def save(self, program: ExportedProgram, path: str | Path) -> None:
+        """Write one of this network's programs; of a network that writes text with its vocabulary, which `flambeau serve` reads."""
+        letters = self.facts.get("letters")
+        vocabulary = self.facts.get(VOCABULARY) if letters is None else json.dumps({"tokens": list(letters)})
+        save(program, path, extra_files=None if vocabulary is None else {VOCABULARY: vocabulary})
+
     def arguments(self, ranges: Mapping[str, tuple[int, int]] | None = None) -> tuple[tuple[Any, ...], dict[str, Any], dict[str, Any]]:
         """What export is given: the example's inputs by position and by name, and which of their sizes are dynamic."""
         within = {**self.form.ranges, **(ranges or {})}
@@ -133,7 +141,8 @@ def read(path: str, network: str | None = None, inputs: Sequence[str] = (), rang
     if file.suffix == ".pt2":
         if network or inputs or ranges:
             raise ValueError(f"{file} is a program already, which has its network and its inputs: leave out --network, --input and --range")
-        return Trained(name_of(file), None, Form((), {}), {}, load(file))
+        vocabulary = extra_file(file, VOCABULARY)
+        return Trained(name_of(file), None, Form((), {}), {} if vocabulary is None else {VOCABULARY: vocabulary.decode()}, load(file))
     try:
         content = torch.load(file)
     except (OSError, ModuleNotFoundError):

@@ -10,7 +10,6 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import flambeau
 from flambeau.cli import networks
 from flambeau.cli.export import FAILURES
 
@@ -58,5 +57,5 @@ def _folder(options: argparse.Namespace) -> Iterator[Path]:
             trained = networks.read(str(given), options.network, options.input, options.range)
             at = Path(temporary) / trained.name / "1"
             at.mkdir(parents=True)
-            flambeau.export.save(trained.exported(), at / "model.pt2")
+            trained.save(trained.exported(), at / "model.pt2")
         yield Path(temporary)

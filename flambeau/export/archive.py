@@ -22,6 +22,7 @@ from flambeau.runtime.buffers import foreign
 from flambeau.tensor import Tensor
 from flambeau.trace.storage import Storage
 
+VOCABULARY: Final = "vocabulary.json"  # an extra file that says what text the tokens of a language model are (serve/text.py)
 _MOST_JSON: Final = 1 << 30  # bytes of the program's text that are read
 
 
@@ -111,6 +112,13 @@ def _read(file: Any, extra_files: dict[str, Any] | None, mapped: str | None = No
         raise RuntimeError(f"torch.export.load: this is no .pt2 file: {error}") from None
     except (KeyError, TypeError, IndexError, AttributeError, AssertionError, RecursionError, json.JSONDecodeError) as error:
         raise ValueError(f"torch.export.load: the file's program is not what the format says ({type(error).__name__}: {error})") from error
+
+
+def extra_file(path: str | os.PathLike[str], name: str) -> bytes | None:
+    """The file that `save` was given under this name; None if there is none."""
+    with zipfile.ZipFile(path) as archive:
+        found = next((n for n in archive.namelist() if n.endswith(f"/extra/{name}")), None)
+        return None if found is None else archive.read(found)
 
 
 class _Mapped:

@@ -252,7 +252,7 @@ class Application:
         model = self.repository.model(name)
         found = model.version(number)
         if found.batcher is None:
-            raise BadRequest(f"{name!r} is a language model: use /v1/completions or /v1/chat/completions")
+            raise BadRequest(f"{name!r} is a language model without tensors: use /v1/completions or /v1/chat/completions")
         return found, model.settings
 
     def _metadata(self, name: str, number: str | None) -> Handler:

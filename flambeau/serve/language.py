@@ -50,6 +50,12 @@ class LanguageModel:
         """Append a token to each sequence: scores of the next ones, an array [sequences, vocabulary]. States may be changed."""
         raise NotImplementedError
 
+    def warm_up(self) -> None:
+        """A prompt and some steps, so that everything is compiled before the first request."""
+        state, scores = self.start(self.encode("a") or [0])
+        for _ in range(4):
+            scores = self.step([state], [int(np.asarray(scores).reshape(-1).argmax())])[0]
+
     def close(self) -> None:
         """Called when the last answer has been sent."""
 
@@ -70,10 +76,13 @@ class CausalModule(LanguageModel):
         window = np.zeros((len(rows), width), np.int64)
         for i, r in enumerate(rows):
             window[i, : len(r)] = r
+        return self._of_last(window, [len(r) - 1 for r in rows])
+
+    def _of_last(self, window: Any, last: list[int]) -> Any:
+        """The scores after the last token of each row of a window."""
         with flambeau.no_grad():
             made = self.module(flambeau.from_numpy(window))
-            at = flambeau.tensor([len(r) - 1 for r in rows])
-            return made[flambeau.arange(len(rows)), at].float().numpy()
+            return made[flambeau.arange(len(last)), flambeau.tensor(last)].float().numpy()
 
     def start(self, tokens: list[int]) -> tuple[Any, Any]:
         """The state is the list of tokens."""
@@ -158,13 +167,6 @@ class Scheduler:
     def outstanding(self) -> int:
         """Sequences that wait or run."""
         return len(self.waiting) + len(self.active)
-
-    def warm_up(self) -> None:
-        """A prompt and some steps, so that everything is compiled."""
-        tokens = self.model.encode("a") or [0]
-        state, scores = self.model.start(tokens)
-        for _ in range(4):
-            scores = self.model.step([state], [int(np.asarray(scores).reshape(-1).argmax())])[0]
 
     def start(self) -> None:
         """Begin to serve."""

@@ -138,8 +138,9 @@ def document(repository: Any, tokens: bool) -> dict[str, Any]:
         newest = model.versions[max(model.versions)] if model.versions else None
         if newest is None:
             continue
-        if newest.program is None:
+        if newest.language is not None:
             language.append(name)
+        if newest.program is None:
             continue
         request, answer = _infer(newest.program)
         at = f"/v2/models/{name}"

@@ -6,7 +6,15 @@ import importlib
 from types import ModuleType
 from typing import Final
 
-_EXTRAS: Final = {"httptools": "serve", "uvloop": "serve", "orjson": "serve", "prometheus_client": "serve", "grpc": "grpc", "google.protobuf": "grpc"}
+_EXTRAS: Final = {
+    "httptools": "serve",
+    "uvloop": "serve",
+    "orjson": "serve",
+    "prometheus_client": "serve",
+    "tokenizers": "tokenizers",
+    "grpc": "grpc",
+    "google.protobuf": "grpc",
+}
 
 
 def package(name: str, what: str) -> ModuleType:

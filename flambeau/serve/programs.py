@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -194,8 +194,12 @@ class TensorProgram(Program):
         """Run once at each batch size, and pad to these from then on."""
         seconds = super().warm_up(sizes)
         if self.batched:
-            self._steps = sorted({key[0] for key, made in self._prepared.items() if made is not None})
+            self.pad_to({key[0] for key, made in self._prepared.items() if made is not None})
         return seconds
+
+    def pad_to(self, sizes: Iterable[int]) -> None:
+        """The batch sizes that get plans; what is between two is padded to the next."""
+        self._steps = sorted(sizes)
 
 
 def _shape(sizes: Sequence[Any]) -> tuple[int, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from time import perf_counter
@@ -12,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from flambeau.serve import programs
+from flambeau.serve import programs, text
 from flambeau.serve.batching import INLINE_SECONDS, Batcher
 from flambeau.serve.errors import NotFound
 from flambeau.serve.language import LanguageModel, Scheduler
@@ -158,11 +159,11 @@ class Repository:
                 self.metrics.loaded(name, number, True)
                 log.info("model loaded", extra={"fields": {"model": name, "version": number, "seconds": round(perf_counter() - begun, 3), **version.observed}})
             except Exception as error:
-                text = f"{type(error).__name__}: {error}"
-                made.failures[number] = text
+                why = f"{type(error).__name__}: {error}"
+                made.failures[number] = why
                 self._failed[name, number] = signature
                 self.metrics.loaded(name, number, False)
-                log.error("model refused", extra={"fields": {"model": name, "version": number, "error": text}})
+                log.error("model refused", extra={"fields": {"model": name, "version": number, "error": why}})
                 if current is not None:
                     made.versions[number] = current
         if not made.versions and old is not None and old.versions:  # a new version that cannot be loaded does not take the old one's place
@@ -190,17 +191,16 @@ class Repository:
             made = programs.load_code(folder / "model.py")
         version = Version(name, number, signature)
         if isinstance(made, LanguageModel):
-            scheduler = Scheduler(made, self.loop, most=settings.max_batch_size, room=settings.queue, name=name)
-            scheduler.warm_up()
+            begin = self._speaking(version, made, settings.max_batch_size, settings)
 
-            async def begin() -> None:
-                scheduler.start()
-                version.language = scheduler
+            async def only() -> None:
+                begin()
 
-            version.observed = {"start": begin, "kind": "language model"}
+            version.observed = {"start": only, "kind": "language model"}
             return version
         program: programs.Program = made
         _rename(program, settings)
+        words = None if isinstance(program, programs.CodeProgram) else text.read_text(folder)
         most = min(settings.max_batch_size, program.largest or settings.max_batch_size)
         if not program.batched or settings.batching is False:
             program.batched, most = False, 1
@@ -210,8 +210,13 @@ class Repository:
         version.seconds = program.warm_up(batch_sizes(most))
         inline = settings.run == "inline" or (settings.run == "auto" and not isinstance(program, programs.CodeProgram) and version.seconds < INLINE_SECONDS)
         version.program = program
+        speaking = None
+        if words is not None:
+            speaking = self._speaking(version, text.LanguageProgram(program, words, batch_sizes(most)), most, settings)
 
         async def start() -> None:
+            if speaking is not None:
+                speaking()
             version.batcher = Batcher(
                 program, self.loop, most=most, delay=settings.max_delay_ms / 1000, room=settings.queue, inline=inline,
                 observe=self.metrics.run_observer(name, number), name=name,
@@ -219,6 +224,17 @@ class Repository:
 
         version.observed = {"start": start, "batch": most, "inline": inline, "run_seconds": round(version.seconds, 6)}
         return version
+
+    def _speaking(self, version: Version, model: LanguageModel, most: int, settings: ModelSettings) -> Callable[[], None]:
+        """Warm a language model up; what begins to serve it."""
+        scheduler = Scheduler(model, self.loop, most=most, room=settings.queue, name=version.model)
+        model.warm_up()
+
+        def begin() -> None:
+            scheduler.start()
+            version.language = scheduler
+
+        return begin
 
     def close(self) -> None:
         """Let everything go."""

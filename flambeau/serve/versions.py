@@ -13,7 +13,7 @@ from flambeau.serve.settings import ModelSettings
 
 @dataclass
 class Version:
-    """One version that is ready. `language`: its LanguageModel's scheduler, if it is one; else `batcher` takes its tensors."""
+    """One version that is ready. `language`: its LanguageModel's scheduler, if it is one; `batcher` takes its tensors, if it takes any."""
 
     model: str
     number: int
@@ -27,7 +27,7 @@ class Version:
     @property
     def outstanding(self) -> int:
         """Requests that wait or run."""
-        return (self.batcher or self.language).outstanding  # type: ignore[no-any-return]
+        return sum([taken.outstanding for taken in (self.batcher, self.language) if taken is not None])
 
     def close(self) -> None:
         """Take nothing new, and end when all has been answered."""

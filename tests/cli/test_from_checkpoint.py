@@ -134,7 +134,7 @@ def test_a_library_called_from_c(folder: Path, model: str) -> None:
     sizes = [str(n) for n in (x.shape[:1] if model == "digits" else x.shape)]
     done = processes.run([str(at / "example"), str(at / f"{model}.weights"), *sizes], input=x.tobytes(), capture_output=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    check(folder, model, np.frombuffer(done.stdout, np.float32).reshape(x.shape[0], -1))
+    check(folder, model, np.frombuffer(done.stdout, np.float32).reshape(_answers(folder / CHECKPOINTS[model], model).shape))
 
 
 def test_a_library_for_aarch64(folder: Path) -> None:  # of one model: tests/deploy run such libraries
@@ -203,8 +203,20 @@ def test_a_server(folder: Path, model: str) -> None:
             found.append(np.array(answer["outputs"][0]["data"], np.float32).reshape(answer["outputs"][0]["shape"]))
         assert ask("GET", f"/v2/models/{model}/config")[1]["max_batch_size"] > 1
         check(folder, model, np.concatenate(found))
+        if model == "gpt":
+            status, answer = ask("POST", "/v1/completions", {"model": "gpt", "prompt": "The", "max_tokens": 5, "temperature": 0})
+            assert (status, answer["choices"][0]["text"]) == (200, goes_on(folder / CHECKPOINTS["gpt"], "The", 5)), answer
         server.terminate()
         assert server.wait(60) == 0  # and it takes its folder away
+
+
+def goes_on(checkpoint: Path, text: str, count: int) -> str:
+    """The likeliest letters after a text, by the network itself."""
+    trained = networks.read(str(checkpoint))
+    letters, made = trained.facts["letters"], text
+    for _ in range(count):
+        made += letters[int(trained.call({"tokens": flambeau.tensor([[letters.index(c) for c in made]])})[0, -1].argmax())]
+    return made[len(text) :]
 
 
 NET = """
