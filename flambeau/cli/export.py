@@ -36,7 +36,7 @@ def export(options: argparse.Namespace) -> int:
     for line in lines:
         print(line)
     beside = path.with_name(path.name + ".data")
-    for file in [path, *([beside] if options.to == "onnx" and beside.exists() else [])]:
+    for file in [path, *([beside] if path.suffix == ".onnx" and beside.exists() else [])]:
         print(f"{file.stat().st_size:>12,} bytes  {file}")
     return 0
 
@@ -47,6 +47,11 @@ def _program(trained: networks.Trained, path: Path, options: Any) -> list[str]:
 
 
 def _onnx(trained: networks.Trained, path: Path, options: Any) -> list[str]:
+    return _compared(trained, _written(trained, path), _sizes(trained))
+
+
+def _written(trained: networks.Trained, path: Path) -> Callable[..., Any]:
+    """Write an ONNX model; what runs it, by names of inputs."""
     from flambeau.onnx import export as onnx_export
 
     if trained.program is None:  # the module's own dims keep their names
@@ -55,7 +60,7 @@ def _onnx(trained: networks.Trained, path: Path, options: Any) -> list[str]:
     else:
         made = onnx_export(trained.program)
     made.save(path, external_data=made.model_proto.ByteSize() > 1 << 30)  # below that one file is less to lose
-    return _compared(trained, lambda **given: made(*given.values()), _sizes(trained))
+    return lambda **given: made(*given.values())
 
 
 def _page(trained: networks.Trained, path: Path, options: Any) -> list[str]:
@@ -85,9 +90,12 @@ def _quantized(trained: networks.Trained, path: Path, options: Any) -> list[str]
     changed = sum([id(m) not in before for m in holder.modules()])
     if not changed:
         raise ValueError(f"the network {trained.name} has no torch.nn.Linear, whose weights become {options.to}")
-    small = networks.Trained(trained.name, holder[0].eval(), trained.form)
-    trained.save(small.exported(), path)
-    return [f"{changed} dense layers have weights of {options.to}", *_compared(trained, torch.export.load(path).module(), _sizes(trained), exact=False)]
+    small = networks.Trained(trained.name, holder[0].eval(), trained.form, trained.facts)
+    said = f"{changed} dense layers have weights of {options.to}"
+    if path.suffix == ".onnx":
+        return [said, *_compared(trained, _written(small, path), _sizes(trained), exact=False)]
+    small.save(small.exported(), path)
+    return [said, *_compared(trained, torch.export.load(path).module(), _sizes(trained), exact=False)]
 
 
 _WRITERS: Final[dict[str, Callable[[networks.Trained, Path, Any], list[str]]]] = {"pt2": _program, "onnx": _onnx, "page": _page}

@@ -156,7 +156,8 @@ def _assertion(*args: Any, **_: Any) -> None:
 
 RULES: Final[dict[str, Callable[..., Any]]] = {
     **dict.fromkeys("""dropout alpha_dropout feature_dropout feature_alpha_dropout bernoulli rand_like randn_like randint_like zeros_like ones_like
-                       empty_like full_like select_scatter slice_scatter lift_fresh_copy lift_fresh detach alias""".split(), _like),
+                       empty_like full_like select_scatter slice_scatter lift_fresh_copy lift_fresh detach alias fake_quantize_per_tensor_affine
+                       fake_quantize_per_channel_affine""".split(), _like),
     **{f"upsample_{kind}": _upsample for kind in (
         "nearest1d", "nearest2d", "nearest3d", "linear1d", "bilinear2d", "trilinear3d", "bicubic2d",
     )},

@@ -124,6 +124,9 @@ def test_an_onnx_model(folder: Path, model: str) -> None:
     (x,) = session.get_inputs()
     assert (x.name, x.shape[0]) == ({"digits": "x", "gpt": "tokens"}[model], "batch")
     check(folder, model, session.run(None, {x.name: given(model)})[0])
+    run(folder, *command("4 bits", model), "-o", "small.onnx")
+    assert (folder / "small.onnx").stat().st_size < 0.45 * (folder / f"{model}.onnx").stat().st_size
+    check(folder, model, runtime.InferenceSession(str(folder / "small.onnx")).run(None, {x.name: given(model)})[0], 0.3)
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="a C compiler is wanted")

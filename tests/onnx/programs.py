@@ -34,6 +34,10 @@ _enter(
     expand_as view_as type_as""",
     lambda t, n: getattr(t, n) if hasattr(t, n) else getattr(t.Tensor, n),
 )
+_enter((_X,), "bitwise_left_shift bitwise_right_shift", lambda t, n: lambda x: [
+    y for dtype in (t.uint8, t.int8, t.int32, t.int64) for bits in (x.mul(200).to(dtype), (x - 1).mul(1e9).to(t.int64).to(dtype))
+    for y in (getattr(t, n)(bits, 3), getattr(t, n)(bits, x.mul(6).to(dtype)))
+])  # fmt: skip
 _enter((_X,), "bitwise_and bitwise_or bitwise_xor", lambda t, n: lambda x: (getattr(t, n)((x * 9).int(), (x * 5).int()), getattr(t, n)(x > 1, x < 2)))
 
 
@@ -440,6 +444,16 @@ def _cells(t: Any, x: Any, y: Any) -> Any:
         t.rnn_tanh_cell(x, y, w3[:6], w3[:6]),
         t.rnn_relu_cell(x, y, w3[:6], w3[6:12]),
     )
+
+
+_enter((_X,), "fake_quantize_per_tensor_affine", lambda t, n: lambda x: [
+    y for low, high in ((0, 255), (0, 127), (-128, 127), (-127, 127), (-8, 7), (0, 15))
+    for y in (getattr(t, n)(x - 1, 0.11, 5, low, high), getattr(t, n)(x - 1, x[0, :1] / 100, t.tensor([3], dtype=t.int32), low, high))
+])  # fmt: skip
+_enter((_X,), "fake_quantize_per_channel_affine", lambda t, n: lambda x: [
+    getattr(t, n)(x - 1, x[0] / 50, t.arange(6, dtype=t.int32), 1, 0, 127), getattr(t, n)(x - 1, x[:, 0] / 50, t.zeros_like(x[:, 0]).to(t.int32), 0, -128, 127)
+])  # fmt: skip
+_add("_int_mm", lambda t, x: t._int_mm(x.mul(60).sub(50).to(t.int8).repeat(8, 4), x.mul(70).sub(70).to(t.int8).repeat(6, 4)), _X)
 
 
 _add("cells", _cells, _X, _Y)

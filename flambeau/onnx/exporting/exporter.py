@@ -15,6 +15,7 @@ from flambeau.export.graph_signature import ConstantArgument, InputKind, OutputK
 from flambeau.fx.node import Node
 from flambeau.nn.modules.module import Module
 from flambeau.onnx.errors import OnnxExporterError
+from flambeau.onnx.exporting import coded
 from flambeau.onnx.exporting.builder import Builder, SizeVal, Val, described
 from flambeau.onnx.exporting.program import ONNXProgram
 from flambeau.onnx.exporting.translation import Translation
@@ -35,7 +36,7 @@ def export(
     do_constant_folding: bool = True, custom_opsets: Mapping[str, int] | None = None, export_modules_as_functions: bool | Collection[Any] = False,
     autograd_inlining: bool = True,
 ) -> ONNXProgram:  # fmt: skip
-    """An nn.Module or an ExportedProgram as an ONNX model, of opset 20 or newer; written to `f` if that is given.
+    """An nn.Module or an ExportedProgram as an ONNX model, of opset 20 or newer; written to `f` if that is given. Weights of 4 bits need 21.
 
     `dynamic_shapes` as in torch.export, names in it or in `dynamic_axes` become the names of the model's dims. UnsupportedOperatorError names an operator that
     has no form. `verify` compares the model's outputs with the program's. What only the older exporter knew is refused.
@@ -47,10 +48,11 @@ def export(
                         ("export_modules_as_functions", export_modules_as_functions)):  # fmt: skip
         if asked:
             raise NotImplementedError(f"torch.onnx.export: {name} is not there")
-    opset, newest = OLDEST if opset_version is None else opset_version, package.defs.onnx_opset_version()
-    if not OLDEST <= opset <= newest:
+    newest = package.defs.onnx_opset_version()
+    if opset_version is not None and not OLDEST <= opset_version <= newest:
         raise ValueError(f"torch.onnx.export: opset_version must be from {OLDEST} to {newest} (the newest of the package onnx), got {opset_version}")
     program, dims = _program(model, args, dict(kwargs or {}), input_names, dynamic_shapes, dynamic_axes)
+    opset = opset_version or max(OLDEST, coded.least_opset(program))
     made = ONNXProgram(model_proto(program, opset, input_names, output_names, dims, type(model).__name__), program)
     if verify:
         example = program.example_inputs

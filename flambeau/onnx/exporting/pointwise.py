@@ -212,6 +212,30 @@ FORMS["logical_not"] = lambda b, self: b.op("Not", b.cast(self, _true))
 for _word in ("And", "Or", "Xor"):
     for _name in (f"bitwise_{_word.lower()}", f"__{_word.lower()}__"):
         FORMS[_name] = lambda b, self, other, word=_word: binary(b, word if b.dtype() is _true else f"Bitwise{word}", self, other, b.dtype())
+
+
+@form("bitwise_left_shift", "bitwise_right_shift", "__lshift__", "__rshift__")
+def shifted(b: Builder, self: Any, other: Any) -> Any:
+    """Shifts of bits; the format has them of unsigned integers only. Right, the sign stays; by the width or more nothing stays (right, the sign)."""
+    kind, wide = b.dtype(), flambeau.int64
+    x, left = b.operand(self, wide), "left" in b.where or "lshift" in b.where
+    amount = b.operand(other, wide)
+    beyond = b.op("Or", b.op("Less", amount, b.number(0, wide)), b.op("Greater", amount, b.number(8 * kind.itemsize - 1, wide)))
+    most = b.number(0 if left else 63, wide)
+    amount = b.op("Cast", b.op("Where", beyond, most, amount), to=NUMBERS["uint64"])
+
+    def moved(bits: Any) -> str:
+        return b.op("Cast", b.op("BitShift", b.op("Cast", bits, to=NUMBERS["uint64"]), amount, direction="LEFT" if left else "RIGHT"), to=NUMBERS["int64"])
+
+    if left:
+        made = b.op("Where", beyond, b.number(0, wide), moved(x))
+    else:
+        negative = b.op("Less", x, b.number(0, wide))
+        made = moved(b.op("Where", negative, b.op("BitwiseNot", x), x))
+        made = b.op("Where", negative, b.op("BitwiseNot", made), made)
+    return b.op("Cast", made, to=NUMBERS[kind.name])
+
+
 FORMS["bitwise_not"] = lambda b, self: b.op("Not" if self.dtype is _true else "BitwiseNot", self)
 
 

@@ -13,12 +13,13 @@ from flambeau.export.program import ExportedProgram
 from flambeau.export.schemas import schema
 from flambeau.fx.node import Node
 from flambeau.onnx.errors import UnsupportedOperatorError
+from flambeau.onnx.exporting import coded
 from flambeau.onnx.exporting.builder import FORMS, Builder, SizeVal, Val, described
 from flambeau.onnx.exporting.shapes import END, permuted, written
 from flambeau.onnx.importing.values import NUMBERS
 from flambeau.tensor import Tensor
 
-for _name in ("pointwise", "shapes", "indexing", "reductions", "networks", "recurrent", "losses"):
+for _name in ("pointwise", "shapes", "indexing", "reductions", "networks", "recurrent", "losses", "quantized"):
     importlib.import_module(f"flambeau.onnx.exporting.{_name}")
 
 _IGNORED: Final = frozenset("device layout pin_memory memory_format generator non_blocking copy".split())
@@ -37,6 +38,7 @@ class Translation:
         self.parents: dict[Node, Node] = {}  # views -> what they are of
         self.versions: dict[Node, int] = {}  # roots -> how often they were written to
         self.seen: dict[Node, int] = {}  # views -> at which version their value was made
+        self.coded, self.dead = coded.coded(program) if builder.opset >= coded.least_opset(program) else ({}, set())
 
     # -- memory ---------------------------------------------------------------------------------------------------------
     def _root(self, n: Node) -> Node:
@@ -182,7 +184,10 @@ class Translation:
                 self.values[n] = given[n]
             elif n.op == "output":
                 return [self._value(x) for x in n.args[0]]
-            else:
+            elif n in self.coded:
+                found = self.coded[n]
+                self.values[n] = self._named(coded.write(self.b, found, self.read(found.input), self._value(found.bias)), n.meta.get("val"))
+            elif n not in self.dead:
                 self._step(n)
         return []
 

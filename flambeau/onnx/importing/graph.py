@@ -9,6 +9,7 @@ import numpy as np
 
 import flambeau
 from flambeau.onnx.importing import host, values
+from flambeau.onnx.importing.coded import coded_matmul
 from flambeau.onnx.importing.registry import OPERATORS, Call, state_of
 from flambeau.onnx.package import onnx, part
 
@@ -136,9 +137,13 @@ class Graph:
                     seen.add(place)
                     step.done.append(place)
 
-    def settle(self, parameters: Sequence[str]) -> None:
-        """Inputs that are the model's parameters: steps that need nothing else are done once while these stay as they are and no gradient is recorded."""
+    def settle(self, parameters: Sequence[str], held: Sequence[Any]) -> None:
+        """Inputs that are the model's parameters, with their values.
+
+        Steps that need nothing else are done once while these stay as they are and no gradient is recorded.
+        """
         known = {self.places[name] for name in parameters} | set(self.constants)
+        self._see_codes(known, held)
         self.parameters = [self.places[name] for name in parameters]
         fixed = [s for s in self.steps if _settled(s, known)]
         self.fixed = {place for s in fixed for place in s.outputs} - {-1}
@@ -147,6 +152,23 @@ class Graph:
             self.before, self.rest = fixed, [s for s in self.steps if id(s) not in gone]
             needed = {place for s in self.rest for place in s.inputs} | {self.places[name] for name in self.outputs}
             self.needed = [place for place in self.fixed if place in needed]
+
+    def _see_codes(self, known: set[int], held: Sequence[Any]) -> None:
+        """Products with weights that DequantizeLinear makes of constants multiply their codes."""
+        now = {**dict(zip([self.places[name] for name in self.inputs[len(self.inputs) - len(held) :]], held, strict=True)), **self.constants}
+        makers = {s.outputs[0]: s for s in self.steps if s.node.op == "DequantizeLinear" and not s.node.domain and known.issuperset(s.inputs)}
+        seen: set[int] = set()
+        for step in self.steps:
+            if step.node.op == "MatMul" and not step.node.domain and (maker := makers.get(step.inputs[1])) is not None:
+                run = coded_matmul(maker.node, now.get(maker.inputs[0]), now[maker.inputs[1]].shape)
+                if run is not None:
+                    step.run, step.raw, step.inputs = run, True, [step.inputs[0], *maker.inputs]
+                    seen.add(maker.outputs[0])
+        gone = seen - {i for s in self.steps for i in s.inputs} - {self.places[name] for name in self.outputs}
+        self.steps = [s for s in self.steps if s.outputs[0] not in gone]
+        for step in self.steps:
+            step.done = []
+        self._ends()
 
     def run(self, inputs: Sequence[Any], around: Sequence[Any] = ()) -> list[Any]:
         """The outputs. `around`: the values of the names in `outer`."""

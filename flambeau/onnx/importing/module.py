@@ -18,8 +18,8 @@ from flambeau.onnx.package import onnx
 from flambeau.tensor import Tensor
 
 _OPERATORS: Final = (
-    "pointwise", "shapes", "indexing", "reductions", "products", "convolution", "pooling", "normalization", "recurrent", "attention", "quantized", "images",
-    "sequences", "strings", "control", "signals", "random", "detection", "losses", "casts", "ml",
+    "pointwise", "shapes", "indexing", "reductions", "products", "convolution", "pooling", "normalization", "recurrent", "attention", "quantized", "coded",
+    "images", "sequences", "strings", "control", "signals", "random", "detection", "losses", "casts", "ml",
 )  # fmt: skip
 
 
@@ -55,7 +55,7 @@ class Model(Module):
             raise ValueError(f"flambeau.onnx: no node, input or initializer of the model gives {graph.outer[0]!r}")
         self._graph = graph
         self._parts = [n for n, v in held.items() if v is None]
-        graph.settle(self._parts)
+        graph.settle(self._parts, [getattr(self, self._held[n]) for n in self._parts])
         self._declared = {v.name: _declared(v.type) for v in proto.graph.input}
 
     def _hold(self, name: str, t: Any, own: bool) -> Any:
