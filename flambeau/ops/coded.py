@@ -10,7 +10,7 @@ from flambeau.ops.primitives.coded import coded_matmul, decoded, packed
 from flambeau.ops.registry import operation
 from flambeau.tensor import Tensor
 
-FEW_ROWS = 8  # up to which the codes are multiplied as they are; a product of more rows is worth decoding the weight
+MANY_ROWS = 128  # of bfloat16, beyond which a product of that dtype with the decoded weight is faster than one with the codes
 
 
 def is_group(group: int) -> bool:
@@ -26,8 +26,7 @@ def _product(x: Tensor, codes: Tensor, scales: Tensor, zeros: Tensor, bits: int,
 def coded_linear(input: Tensor, codes: Tensor, scales: Tensor, zeros: Tensor, bits: int, group: int, bias: Tensor | None = None) -> Tensor:
     """(..., N): input (..., K) times the transpose of a weight whose element is (code - zero) * scale, plus a bias (N,).
 
-    codes: uint8, (N, K) for 8 bits, (N, K / 2) for 4 (see `pack`). scales, zeros: float32 (N, K / group). Results have the input's dtype. More than
-    FEW_ROWS rows are multiplied by the decoded weight: in bfloat16 where the input is of it, else in float32.
+    codes: uint8, (N, K) for 8 bits, (N, K / 2) for 4 (see `pack`). scales, zeros: float32 (N, K / group). Results have the input's dtype.
     RuntimeError for shapes and dtypes that do not fit.
     """
     rows, count = codes.shape[0], codes.shape[1] * 8 // bits
@@ -44,11 +43,10 @@ def coded_linear(input: Tensor, codes: Tensor, scales: Tensor, zeros: Tensor, bi
     if torch.compiler.is_exporting():  # a program of ATen's operators: they have no product with codes
         return _exported(input, codes, scales, zeros, bits, group, bias)
     x = input.reshape(-1, count)
-    if x.shape[0] <= FEW_ROWS:
-        found = _product(x.float().contiguous(), codes.contiguous(), scales, zeros, bits, group)  # type: ignore[attr-defined]
+    if input.dtype is torch.bfloat16 and x.shape[0] > MANY_ROWS:
+        found = x @ decoded(codes, scales, zeros, bits, group).to(torch.bfloat16).t()
     else:
-        kind = torch.bfloat16 if input.dtype is torch.bfloat16 else torch.float32
-        found = x.to(kind) @ decoded(codes, scales, zeros, bits, group).to(kind).t()
+        found = _product(x.float().contiguous(), codes.contiguous(), scales, zeros, bits, group)  # type: ignore[attr-defined]
     if bias is not None:
         found = found + bias.float()  # type: ignore[attr-defined]
     return found.view(*input.shape[:-1], rows).to(input.dtype)  # type: ignore[no-any-return]

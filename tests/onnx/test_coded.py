@@ -83,7 +83,7 @@ def test_codes_stay_codes(name: str, inputs: int, bias: bool, monkeypatch: pytes
         with torch.no_grad():
             wanted = net(x)
             used.clear()
-            near(read(x), wanted, 1e-6)
+            near(read(x), wanted, 1e-4)  # inputs of a product keep 15 bits, so a last bit of the layer before counts
             assert used == [1, 1]
         for session, most in sessions:
             near(session.run(None, {session.get_inputs()[0].name: x.numpy()})[0], wanted, most)

@@ -16,6 +16,7 @@ q = ft.ao.quantization
 CASES = [
     (8, 128, 128, 4, 1), (13, 256, 64, 4, 3), (5, 96, 32, 4, 2), (70, 512, 512, 8, 1), (9, 256, 128, 8, 2), (7, 64, 32, 8, 1), (6, 128, 64, 8, 1),
     (130, 256, 256, 4, 8), (3, 384, 384, 4, 1), (33, 128, 128, 4, 20),
+    (300, 8192, 128, 4, 5), (9, 256, 256, 8, 41),
 ]  # fmt: skip
 
 
@@ -48,12 +49,12 @@ def test_products_without_dot_instructions() -> None:
 
 
 def test_bits_do_not_depend_on_threads_or_rows() -> None:
-    codes, scales, zeros, _, x, _ = _case(300, 256, 64, 4, 4)
+    codes, scales, zeros, _, x, _ = _case(300, 256, 64, 4, 5)
     whole = coded_linear(x, codes, scales, zeros, 4, 64)
     before = ft.get_num_threads()
     try:
         ft.set_num_threads(1)
-        alone = ft.cat([coded_linear(x[i : i + 1], codes, scales, zeros, 4, 64) for i in range(4)])
+        alone = ft.cat([coded_linear(x[i : i + 1], codes, scales, zeros, 4, 64) for i in range(5)])
     finally:
         ft.set_num_threads(before)
     assert ft.equal(whole, alone)
