@@ -191,9 +191,17 @@ class _Namespace:
             importlib.import_module(library.HOMES[self.name])
         found = library._registered.get(f"{self.name}::{name}")
         if found is None and self.name in ("aten", "prims"):
-            from flambeau.ops import dispatcher_gradients, dispatcher_names
+            from flambeau.ops import dispatcher_activation_gradients, dispatcher_gradients, dispatcher_names
 
-            homes = (dispatcher_names, dispatcher_gradients, flambeau, flambeau.nn.functional, flambeau.special, flambeau.Tensor)
+            homes = (
+                dispatcher_names,
+                dispatcher_gradients,
+                dispatcher_activation_gradients,
+                flambeau,
+                flambeau.nn.functional,
+                flambeau.special,
+                flambeau.Tensor,
+            )
             plain = name.removeprefix("special_").removeprefix("linalg_").removeprefix("fft_")
             spaces = {"linalg": flambeau.linalg, "fft": flambeau.fft}
             found = getattr(spaces.get(name.split("_")[0]), plain, None) if name.split("_")[0] in spaces else None
