@@ -34,7 +34,7 @@ from flambeau.trace.debugging import untraced
 from flambeau.trace.evaluate import flush
 from flambeau.trace.existing import maker
 from flambeau.trace.meta import is_dense
-from flambeau.trace.programs import refuse_programs
+from flambeau.trace.programs import program_of
 from flambeau.trace.recorder import _TENSOR, GRAD_MODE, Boundary, Fragment, Trace, local, run_in, storage_of
 from flambeau.trace.state import BACKWARD, SEGMENT, State
 from flambeau.trace.tiers import MODE, PIECES, in_pieces
@@ -618,7 +618,10 @@ def backward(
             if LISTENERS:
                 _tell([tr.boundaries[slot].tensor for slot in state.info.slots])
             return
-    refuse_programs("backward()", tensors)
+    program = program_of("backward()", tensors)
+    if program is not None:
+        program.backward(tensors, grad_tensors, inputs)
+        return
     tensors = _read(tensors)
     before = tr.state
     engine = Engine(retain_graph, create_graph, inputs, accumulate=True)
@@ -713,16 +716,19 @@ def grad(
         from flambeau.func.pullback import grad_under_levels
 
         return grad_under_levels(outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused, batched)
-    refuse_programs("torch.autograd.grad", (*outputs, *inputs))
     for i, t in enumerate(inputs):
         if not t.requires_grad:
             raise RuntimeError(f"autograd.grad: one of the differentiated Tensors does not require grad (inputs[{i}])")
-    outputs = _read(outputs)
-    engine = Engine(retain_graph, create_graph, inputs, accumulate=False, batched=batched)
-    engine.tr.holding(_find, engine, outputs, grad_outputs, inputs)
+    program = program_of("torch.autograd.grad", (*outputs, *inputs))
+    if program is not None:
+        found = program.pull(outputs, inputs, grad_outputs)
+    else:
+        outputs = _read(outputs)
+        engine = Engine(retain_graph, create_graph, inputs, accumulate=False, batched=batched)
+        engine.tr.holding(_find, engine, outputs, grad_outputs, inputs)
+        found = [engine.found.get(id(t)) for t in inputs]
     answer = []
-    for i, t in enumerate(inputs):
-        gradient = engine.found.get(id(t))
+    for i, (t, gradient) in enumerate(zip(inputs, found, strict=True)):
         if gradient is None and not allow_unused:
             raise RuntimeError(
                 f"One of the differentiated Tensors appears to not have been used in the graph (inputs[{i}], shape "

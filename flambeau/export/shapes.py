@@ -58,7 +58,9 @@ def metas(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, A
 _META: Final[Any] = vars(Tensor)["_meta"]
 
 
-def layout_of(t: Tensor) -> Meta:
-    """The metadata of a tensor, whatever its class answers; without history."""
+def layout_of(t: Tensor, history: bool = False) -> Meta:
+    """The metadata of a tensor, whatever its class answers; without history, unless that is wanted."""
     m: Meta = _META.__get__(t)
+    if history:
+        return m
     return meta(m.shape, m.strides, m.dtype, m.offset, False, True, False, False, m.device, m.bits)

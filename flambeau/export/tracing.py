@@ -9,7 +9,6 @@ from __future__ import annotations
 import builtins
 import math
 import operator
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -29,16 +28,9 @@ from flambeau.ops import below, dispatch, instrument
 from flambeau.symbols import Expr, Recording, Sym, SymFloat
 from flambeau.tensor import Tensor
 from flambeau.trace.meta import Meta, Size, meta
-from flambeau.trace.programs import refuse_programs
+from flambeau.trace.programs import active, program_of
 from flambeau.trace.recorder import bare
 from flambeau.utils._pytree import tree_leaves, tree_map
-
-
-class _Active(threading.local):
-    tracer: Tracer | None = None
-
-
-active = _Active()
 
 
 class Traced(Tensor):
@@ -46,7 +38,17 @@ class Traced(Tensor):
 
     node: Node | None = None
     grad_fn = None
+    grad: Any = None
     stands_in_a_program = True
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether it depends on what is differentiated."""
+        return layout_of(self, True).requires_grad
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        self.requires_grad_(value)
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None) -> Any:
@@ -118,7 +120,10 @@ _NO_EFFECT: Final = frozenset("requires_grad_ retain_grad register_hook share_me
 
 
 class Tracer:
-    """Records one program. `real`: the tensors that the program holds (parameters, buffers, constants), by their ids, with their placeholders."""
+    """Records one program. `real`: the tensors that the program holds (parameters, buffers, constants), by their ids, with their placeholders.
+    `transforms`: whether it can differentiate and map what it records."""
+
+    transforms = False
 
     def __init__(self, recording: Recording) -> None:
         self.graph = Graph()
@@ -177,7 +182,7 @@ class Tracer:
         if plain in _VALUES:
             raise data_dependent(plain, args)
         if plain == "backward":
-            refuse_programs("backward()", args)
+            program_of("backward()", args)
         if plain in below._QUESTIONS or plain in _NO_EFFECT:
             return args[0] if plain == "requires_grad_" else self.ask(function, args, kwargs)
         if space == "flambeau.nn.init":

@@ -19,7 +19,7 @@ from flambeau.func.levels import Expansion, Level, LevelTensor, _new, bottom, de
 from flambeau.ops.primitives.forward import push
 from flambeau.tensor import Tensor, inner_dict
 from flambeau.trace.meta import Meta, is_dense
-from flambeau.trace.programs import refuse_programs
+from flambeau.trace.programs import program_of
 from flambeau.trace.recorder import _TENSOR, local, run_in, storage_of
 
 
@@ -80,7 +80,8 @@ class JvpLevel(Level):
 
     def dual(self, primal: Any, tangent: Any) -> DualTensor:
         """A tensor of this level."""
-        refuse_programs("torch.func.jvp and its like", (primal, tangent))
+        if program_of("torch.func.jvp and its like", (primal, tangent)) is not None:
+            raise NotImplementedError("make_fx: dual tensors (torch.autograd.forward_ad) in a function that is traced; use torch.func.jvp")
         t: DualTensor = _new(DualTensor)
         t._level = self
         t._inner = primal

@@ -9,8 +9,9 @@ from flambeau.func.arguments import chosen, replaced, require_real, require_tens
 from flambeau.func.forward import JvpLevel
 from flambeau.func.levels import leaves_no_level
 from flambeau.func.mapping import vmap
-from flambeau.func.reverse import jacrev, like, standard_basis
+from flambeau.func.reverse import jacrev, like, pullback, standard_basis
 from flambeau.tensor import Tensor
+from flambeau.trace.programs import program_around
 from flambeau.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 _API = "jvp(f, primals, tangents)"
@@ -50,6 +51,8 @@ def push_forward(func: Callable[..., Any], primals: Any, tangents: Any, argnums:
                 raise RuntimeError(f"{_API}: Expected {name} to only contain Tensors, got {type(t)}")
     for p, t in zip(flat, moved, strict=True):
         check_tangent(p, t)
+    if program_around(_API, (*flat, *moved)) is not None:
+        return _by_pullbacks(func, primals, tangents, argnums, has_aux)
     with JvpLevel() as level:
         duals = tree_unflatten([level.enter(p, t) for p, t in zip(flat, moved, strict=True)], spec)
         if argnums is not None:
@@ -66,6 +69,16 @@ def push_forward(func: Callable[..., Any], primals: Any, tangents: Any, argnums:
         raise RuntimeError("jvp(f, primals, tangents, strict=True): The output of f is independent of the inputs. This is not allowed with strict=True.")
     values = tree_unflatten([p for p, _ in parts], out_spec)
     return values, tree_unflatten([zeros_like(p.detach()) if t is None else t for p, t in parts], out_spec), aux
+
+
+def _by_pullbacks(func: Callable[..., Any], primals: Any, tangents: Any, argnums: Any, has_aux: bool) -> tuple[Any, Any, Any]:
+    """(output, its derivative, aux) in a program that is traced: the pullback is linear in its cotangents, and the derivative is the pullback of that."""
+    from flambeau.ops.creation import zeros_like
+
+    output, pull_back, aux = pullback(func, tuple(primals) if argnums is None else primals, argnums, has_aux)
+    cotangents = tree_map(lambda t: zeros_like(t.detach()), output)
+    _, again, _ = pullback(lambda c: pull_back(c, True, True), (cotangents,), None, False)
+    return output, again(tuple(tangents) if argnums is None else tangents[0] if isinstance(argnums, int) else tangents)[0], aux
 
 
 def jvp(func: Callable[..., Any], primals: Any, tangents: Any, *, strict: bool = False, has_aux: bool = False) -> Any:

@@ -6,10 +6,10 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from flambeau.func.batch import BatchedTensor, VmapLevel
+from flambeau.func.batch import VmapLevel
 from flambeau.func.levels import leaves_no_level
 from flambeau.tensor import Tensor
-from flambeau.trace.programs import refuse_programs
+from flambeau.trace.programs import program_around
 from flambeau.utils._pytree import TreeSpec, _broadcast_to_and_flatten, tree_flatten, tree_map_, tree_unflatten
 
 InDims = int | tuple[Any, ...]
@@ -137,8 +137,8 @@ def _batch_size(dims: list[int | None], args: list[Any]) -> int:
 @leaves_no_level
 def _flat(func: Any, size: int, dims: list[int | None], args: list[Any], spec: TreeSpec, out_dims: Any, randomness: str, kwargs: dict[str, Any]) -> Any:
     """One pass of the function over all samples."""
-    refuse_programs("torch.func.vmap", args)
-    with VmapLevel(size, randomness) as level:
+    program = program_around("torch.func.vmap", args)
+    with VmapLevel(size, randomness) if program is None else program.mapping(size, randomness) as level:
         entered = [a if d is None else level.enter(a, d) for a, d in zip(args, dims, strict=True)]
         results = func(*tree_unflatten(entered, spec), **kwargs)
         flat, out_spec = tree_flatten(results)
@@ -160,7 +160,7 @@ def _flat(func: Any, size: int, dims: list[int | None], args: list[Any], spec: T
 def _leave(level: VmapLevel, t: Any, dim: int | None, func: Any) -> Any:
     name = name_of(func)
     if dim is None:
-        if isinstance(t, BatchedTensor) and level.mine(t):
+        if level.mine(t):
             raise ValueError(f"vmap({name}, ...): `{name}` can not return a BatchedTensor when out_dim is None")
         return t
     if not isinstance(t, Tensor):

@@ -12,6 +12,7 @@ from flambeau.func.mapping import vmap
 from flambeau.func.pullback import pull
 from flambeau.func.tracking import Scope
 from flambeau.tensor import Tensor
+from flambeau.trace.programs import program_of
 from flambeau.trace.recorder import local
 from flambeau.utils._pytree import TreeSpec, tree_flatten, tree_map, tree_unflatten, treespec_pprint
 
@@ -44,7 +45,11 @@ def _pulled(outputs: Sequence[Any], inputs: Sequence[Any], gradients: Sequence[A
 
     pairs = [(o, g) for o, g in zip(outputs, gradients, strict=True) if o.requires_grad]
     wanted = [t for t in inputs if isinstance(t, Tensor) and t.requires_grad]
-    found = iter(pull(local.trace, [o for o, _ in pairs], wanted, [g for _, g in pairs], 0, retain, create) if pairs else [None] * len(wanted))
+    program = program_of("torch.func.grad and its like", (*[o for o, _ in pairs], *[g for _, g in pairs]))
+    if program is not None:
+        found = iter(program.pull([o for o, _ in pairs], wanted, [g for _, g in pairs]) if pairs else [None] * len(wanted))
+    else:
+        found = iter(pull(local.trace, [o for o, _ in pairs], wanted, [g for _, g in pairs], 0, retain, create) if pairs else [None] * len(wanted))
     result = []
     for t in inputs:
         g = next(found) if isinstance(t, Tensor) and t.requires_grad else None

@@ -13,7 +13,7 @@ from typing import Any
 from flambeau.func.batch import BatchedTensor, VmapLevel, wrap
 from flambeau.func.forward import DualTensor, JvpLevel
 from flambeau.func.levels import LevelTensor, bottom
-from flambeau.trace.programs import refuse_programs
+from flambeau.trace.programs import program_around
 from flambeau.trace.recorder import local
 from flambeau.trace.state import State
 from flambeau.trace.while_set import while_set
@@ -44,7 +44,9 @@ class Scope:
         return while_set(local, "trace", level, self._rename, t)
 
     def _rename(self, t: Any) -> Any:
-        refuse_programs("torch.func.grad and its like", (t,))
+        program = program_around("torch.func.grad and its like", (t,))
+        if program is not None:
+            return program.variable(t)
         if self.follows and t.requires_grad:
             from flambeau.ops.indexing import _alias
 
@@ -68,7 +70,7 @@ class Scope:
             level: Any = t._level
             primal, tangent = self.release(t._inner), self.release(t._tangent)
             return t if primal is t._inner and tangent is t._tangent else level.dual(primal, tangent)
-        if not t.requires_grad or (self.follows and _depends(t, self.leaves)):
+        if getattr(type(t), "stands_in_a_program", False) or not t.requires_grad or (self.follows and _depends(t, self.leaves)):
             return t
         return while_set(local, "trace", local.main, _free, t)
 
@@ -91,7 +93,7 @@ def _bottoms(t: Any) -> list[Any]:
 def _depends(t: Any, leaves: dict[int, Any]) -> bool:
     """Whether a tensor of the Trace depends on something differentiable besides `leaves`."""
     m = t._fresh_meta()
-    if not m.requires_grad:
+    if not m.requires_grad or getattr(type(t), "stands_in_a_program", False):
         return False
     if t.is_leaf:
         return id(t) not in leaves
