@@ -29,6 +29,7 @@ class Parameter(Tensor):
         elif isinstance(data, Overridable) and not issubclass(cls, type(data)):
             made = data.detach()
             made.__class__ = parameter_of(type(data), cls)
+            made._is_param = True
             return made.requires_grad_(requires_grad)  # type: ignore[no-any-return]
         return Tensor._make_subclass(cls, data, requires_grad)  # type: ignore[no-any-return]
 
@@ -68,6 +69,7 @@ class Buffer(Tensor):
     __torch_function__ = staticmethod(disabled_torch_function)  # type: ignore[assignment]
 
 
+_ParameterMeta = type(Parameter)  # PyTorch's name for the class of that class
 PLAIN.update((Parameter, Buffer))
 prepare(Parameter)
 recorder.set_parameter_class(Parameter)

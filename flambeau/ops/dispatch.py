@@ -412,9 +412,14 @@ def parameter_of(cls: type, parameter: type) -> type:
     def answer(func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return cls.__torch_function__(func, tuple(cls if t is made else t for t in types), args, kwargs)  # type: ignore[attr-defined]
 
+    def begin(self: Any, *args: Any, **kwargs: Any) -> None:
+        if not getattr(self, "_is_param", False):  # what Parameter() gives is begun, and of the subclass's arguments it knows nothing
+            cls.__init__(self, *args, **kwargs)  # type: ignore[misc]
+
     own: Any = getattr(cls, "__torch_function__", None)
     below = issubclass(cls, Dispatched) and (own in _IGNORED or getattr(own, "__func__", None) is _OWN)  # it answers by __torch_dispatch__ alone
-    made = type(cls.__name__, (cls, parameter), {"__torch_function__": own if below else staticmethod(answer), "__module__": cls.__module__})
+    inside = {"__torch_function__": own if below else staticmethod(answer), "__module__": cls.__module__, "__init__": begin}
+    made = type(cls.__name__, (cls, parameter), inside)
     return made
 
 

@@ -270,3 +270,22 @@ def test_wrappers_that_look_like_the_tensor_they_wrap_are_asked(call, pending):
         plain = call(t, inner)
         made = call(t, PassesOn(inner))
         assert type(plain) is ft.Tensor and type(made) is PassesOn and made._data.tolist() == plain.tolist()
+
+
+class _Kept(ft.Tensor):
+    """A subclass whose constructor asks for more than the data."""
+
+    def __init__(self, data: Any, *, kind: str) -> None:
+        self.kind = kind
+
+    @staticmethod
+    def __new__(cls, data: Any, *, kind: str) -> Any:
+        return ft.Tensor.as_subclass(data, cls)
+
+
+def test_a_parameter_of_a_subclass_is_not_constructed_again() -> None:
+    p = ft.nn.Parameter(_Kept(ft.ones(2), kind="a"))
+    assert isinstance(p, _Kept) and isinstance(p, ft.nn.Parameter) and p.requires_grad and p._is_param
+    module = ft.nn.ParameterList([p]).to("meta")
+    assert module[0].device.type == "meta" and isinstance(module[0], _Kept)
+    assert isinstance(type(p), ft.nn.parameter._ParameterMeta)
