@@ -278,7 +278,8 @@ _LAZY_NAMES |= dict.fromkeys(
     "clear_autocast_cache".split(), "flambeau.amp.autocast_mode"
 )  # fmt: skip
 _LAZY_NAMES |= dict.fromkeys(("_amp_foreach_non_finite_check_and_unscale_", "_amp_update_scale_"), "flambeau.amp.grad_scaler")
-_LAZY_NAMES |= dict.fromkeys(("UntypedStorage", "TypedStorage", "from_file"), "flambeau.storage")
+_LAZY_NAMES |= dict.fromkeys(("UntypedStorage", "TypedStorage", "StorageBase", "from_file"), "flambeau.storage")
+_LAZY_NAMES |= dict.fromkeys(("_nested_compute_contiguous_strides_offsets", "_nested_view_from_buffer"), "flambeau.nested.buffers")
 _LAZY_NAMES |= dict.fromkeys(
     (
         f"{kind}Storage"

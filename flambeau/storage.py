@@ -339,6 +339,9 @@ def _restore_blank(nbytes: int) -> UntypedStorage:
     return UntypedStorage(nbytes, device=devices.META)
 
 
+StorageBase = UntypedStorage  # PyTorch's name for what is below it: bytes, never a TypedStorage
+
+
 class TypedStorage(_StorageBase):
     """A run of elements of one dtype: an UntypedStorage and how its bytes are read. `wrap_storage` is shared, not copied."""
 

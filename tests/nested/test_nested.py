@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import flambeau
 
@@ -221,3 +223,35 @@ def test_copies() -> None:
     with pytest.raises(NotImplementedError, match=r"cumsum\(\): not supported for nested tensors"):
         nt.cumsum(1)
     assert repr(nt.shape[1] * 4).startswith("4*j") and nt.shape == (nt * 2).shape and nt.shape[1] >= 2
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=5), st.integers(1, 3), st.booleans())
+def test_views_of_buffers_are_pytorchs(lengths: list[int], width: int, gaps: bool) -> None:
+    """Components one after the other share the buffer's memory; with room between them they are what lies there."""
+    found = []
+    for t in (flambeau, torch):
+        sizes = t.tensor([[n, width] for n in lengths])
+        strides, offsets = t._nested_compute_contiguous_strides_offsets(sizes)
+        offsets = offsets + t.arange(len(lengths)) * 2 if gaps else offsets
+        buffer = t.arange(float(sum(lengths) * width + gaps * 2 * len(lengths))).requires_grad_(not gaps)  # with gaps PyTorch has no gradient
+        made = t._nested_view_from_buffer(buffer, sizes, strides, offsets)
+        if not gaps:
+            sum([(part * (i + 1)).sum() for i, part in enumerate(made.unbind())]).backward()
+        found.append([strides.tolist(), offsets.tolist(), [part.tolist() for part in made.unbind()], None if gaps else buffer.grad.tolist()])
+    assert found[0] == found[1]
+
+
+def test_a_view_of_a_buffer_that_is_outside_is_told() -> None:
+    sizes = flambeau.tensor([[2, 2]])
+    strides, offsets = flambeau._nested_compute_contiguous_strides_offsets(sizes)
+    with pytest.raises(RuntimeError, match="lies outside of a buffer of 3 elements"):
+        flambeau._nested_view_from_buffer(flambeau.ones(3), sizes, strides, offsets)
+    with pytest.raises(RuntimeError, match="contiguous vector"):
+        flambeau._nested_view_from_buffer(flambeau.ones(2, 2), sizes, strides, offsets)
+    with pytest.raises(RuntimeError, match="a row of int64 sizes"):
+        flambeau._nested_compute_contiguous_strides_offsets(flambeau.ones(2))
+    buffer = flambeau.zeros(4)
+    view = flambeau._nested_view_from_buffer(buffer, sizes, strides, offsets)
+    buffer.add_(1)
+    assert view.unbind()[0].tolist() == [[1.0, 1.0], [1.0, 1.0]] and isinstance(buffer.untyped_storage(), flambeau.StorageBase)
