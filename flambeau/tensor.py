@@ -70,7 +70,7 @@ class Tensor(Methods):
         """Legacy constructor: `Tensor(2, 3)` is uninitialised, `Tensor([1, 2])` has these values (default dtype)."""
         from flambeau.ops import creation
 
-        t: Tensor = creation.legacy_constructor(dtypes.get_default_dtype(), *args, **kwargs)
+        t: Tensor = creation.legacy_constructor(dtypes.get_default_dtype(), *args, any_dtype=True, **kwargs)
         return t if cls is Tensor else t.as_subclass(cls)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

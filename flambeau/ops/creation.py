@@ -465,8 +465,8 @@ def triu_indices(
 # -- older constructors -------------------------------------------------------------------------------------------
 
 
-def legacy_constructor(d: dtype, *args: Any, **kwargs: Any) -> Tensor:
-    """`Tensor(...)`, `FloatTensor(...)`: sizes give uninitialised memory, a sequence or array its values."""
+def legacy_constructor(d: dtype, *args: Any, any_dtype: builtins.bool = False, **kwargs: Any) -> Tensor:
+    """`Tensor(...)`, `FloatTensor(...)`: sizes give uninitialised memory, a sequence or array its values, a tensor its alias (`Tensor`: of `any_dtype`)."""
     where = kwargs.pop("device", None)
     if where is not None and len(args) == 1 and hasattr(args[0], "_meta"):
         raise RuntimeError(
@@ -480,9 +480,9 @@ def legacy_constructor(d: dtype, *args: Any, **kwargs: Any) -> Tensor:
     if len(args) == 1 and not isinstance(args[0], int):
         data = args[0]
         if hasattr(data, "_meta"):
-            if data.dtype is not d:
+            if data.dtype is not d and not any_dtype:
                 raise TypeError(f"new(): expected a tensor of dtype {d}, got one of {data.dtype}; use its .to({d})")
-            return data.detach()  # type: ignore[no-any-return]
+            return _plain_alias(data)
         if hasattr(data, "__index__") and not is_array(data):
             return empty(int(data), dtype=d)
         if type(data).__name__ == "Size":
@@ -492,6 +492,17 @@ def legacy_constructor(d: dtype, *args: Any, **kwargs: Any) -> Tensor:
             raise TypeError(f"new(): data must be a sequence (got {type(data).__name__})")
         return from_any(data, d, share=True)
     return empty(*args, dtype=d)
+
+
+def _plain_alias(t: Any) -> Tensor:
+    """A tensor's memory and history under another name, of class Tensor."""
+    from flambeau.ops.dispatch import DisableTorchFunctionSubclass
+    from flambeau.ops.indexing import _alias
+    from flambeau.tensor import Tensor
+
+    with DisableTorchFunctionSubclass():
+        made: Tensor = _alias(t)
+    return made if type(made) is Tensor else made.as_subclass(Tensor)  # type: ignore[no-any-return]
 
 
 def _typed(name: str, d: dtype) -> Any:

@@ -107,3 +107,23 @@ def test_an_operator_in_place_gives_the_other_operand_its_chance() -> None:
         with pytest.raises(TypeError):
             z.add_(None)
         assert z.tolist() == [1, 1]
+
+
+def _aliases(t: Any) -> Any:
+    class Made(t.Tensor):  # type: ignore[misc]
+        def __new__(cls, data: Any) -> Any:
+            return super().__new__(cls, data)
+
+    x, bytes_ = t.ones(2, requires_grad=True), t.ones(2, dtype=t.uint8)
+    found = []
+    for made in (t.Tensor(x), Made(x), t.Tensor(x * 2), Made(Made(x)), t.Tensor(Made(x)), t.Tensor(bytes_), Made(bytes_), x.new(x * 2)):
+        found.append((type(made).__name__, type(made.grad_fn).__name__, made.is_leaf, str(made.dtype).split(".")[1]))
+    (t.Tensor(x) * Made(x)).sum().backward()
+    for refused in (lambda: t.FloatTensor(bytes_), lambda: x.new(bytes_)):
+        with pytest.raises(TypeError):
+            refused()
+    return found, x.grad.tolist(), t.Tensor(bytes_).data_ptr() == bytes_.data_ptr()
+
+
+def test_a_tensor_of_a_tensor_is_its_alias() -> None:
+    assert _aliases(ft) == _aliases(torch)
