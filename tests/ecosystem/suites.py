@@ -183,6 +183,13 @@ def section(results: list[dict[str, Any]], versions: dict[str, str], before: str
     return "\n".join([*lines, "", "What differs, and why:", "", *(reasons or ["nothing."])]) + "\n"
 
 
+def replaced(page: str, made: str) -> str:
+    """A page with its section of suites made anew; what stands before and after it stays."""
+    head, _, rest = page.partition(compare.SUITES_HEADING)
+    _, following, tail = rest.partition("\n## ")
+    return head.rstrip() + "\n\n" + made + following + tail
+
+
 def main(arguments: list[str] | None = None) -> int:
     """The command; returns how many tests differ without a reason."""
     parser = argparse.ArgumentParser(prog="scripts/ecosystem suites", description=__doc__.partition("\n")[0])
@@ -222,7 +229,7 @@ def main(arguments: list[str] | None = None) -> int:
                 for test, found in results[-1]["differing"].items():  # the table may know more reasons by now
                     found["reason"] = reason(suite, test)
         before = page.read_text()
-        page.write_text(before.partition(compare.SUITES_HEADING)[0].rstrip() + "\n\n" + section(results, json.loads(done.stdout), before))
+        page.write_text(replaced(before, section(results, json.loads(done.stdout), before)))
     return wrong
 
 

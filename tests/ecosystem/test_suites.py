@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.ecosystem import suite_table, suites
+from tests.ecosystem import compare, suite_table, suites
 
 # The second interpreter is the same one with another switch, which stands for the other torch.
 TESTS = """
@@ -66,3 +66,9 @@ def test_the_table() -> None:
         folders = suite.folders.split()
         for argument in suite.arguments.split():
             assert argument.startswith("-") or argument.isdigit() or any(argument == f or argument.startswith(f + "/") for f in folders), (suite.name, argument)
+
+
+def test_what_stands_around_the_section_stays() -> None:
+    page = f"# Title\n\n{compare.SUITES_HEADING}\n\nold\n\n## After\ntext\n"
+    assert suites.replaced(page, f"{compare.SUITES_HEADING}\n\nnew\n") == f"# Title\n\n{compare.SUITES_HEADING}\n\nnew\n\n## After\ntext\n"
+    assert suites.replaced("# Title\n", f"{compare.SUITES_HEADING}\n") == f"# Title\n\n{compare.SUITES_HEADING}\n"
