@@ -149,7 +149,7 @@ SUITES = (
     Suite("lightly", "lightly", "lightly-ai/lightly", "master", "losses, models, transforms, utilities: 1 of 6", "tests",
           _under("tests", "loss models transforms utils data") + " --every 6"),
     Suite("pytorch-optimizer", "pytorch-optimizer", "kozistr/pytorch_optimizer", "v3.9.0", "a sample of all: 1 of 20", "tests", "tests --every 20",
-          differ={"*test_bf16_optimizers?DAdaptAdan*": "bfloat16 at a learning rate of 2: a linear layer rounds before its bias is added, and steps go far apart"}),
+          differ={"*test_bf16_optimizers?DAdaptAdan*": "bfloat16 at a learning rate of 2: linear layers round before the bias is added, and steps part"}),
     Suite("opacus", "opacus", "pytorch/opacus", "v1.5.4", "gradients by sample, private layers, validators, schedulers: 1 of 4", "opacus/tests",
           _under("opacus/tests", "grad_samples dp_layers validators schedulers") + " --every 4"),
     Suite("zuko", "zuko", "probabilists/zuko", "1.6.0", "all", "tests", "tests"),
