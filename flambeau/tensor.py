@@ -386,11 +386,16 @@ class Tensor(Methods):
 
     def _place(self) -> int:
         """The address of the first element, whatever its memory has of it."""
-        storage = observe(self)
-        assert storage.buffer is not None
-        if self._meta.numel == 0:
+        m, storage, tr = self._meta, self._storage, local.trace
+        there = storage is not None and storage.gen < 0 and storage.buffer is not None and self._immediate is None and m.device is CPU
+        if there and not OPEN and tr.__class__ is Trace:
+            tr.looks += 1  # as `observe` does
+        else:
+            storage = observe(self)
+        assert storage is not None and storage.buffer is not None
+        if m.numel == 0:
             return 0
-        return storage.buffer.address + self.storage_offset() * self._meta.dtype.itemsize
+        return storage.buffer.address + (self._offset if m.dynamic else m.offset) * m.dtype.itemsize
 
     def item(self) -> int | float | bool:
         """The value of a one-element tensor as a Python number."""

@@ -9,8 +9,10 @@ from flambeau.trace.recorder import Boundary
 from flambeau.trace.storage import Storage
 
 if TYPE_CHECKING:
+    from flambeau.autograd.segment import Shell
     from flambeau.tensor import Tensor
     from flambeau.trace.kept import KeptPiece
+    from flambeau.trace.state import State
 
 
 class KeptSegment(Segment):
@@ -36,6 +38,16 @@ class KeptSegment(Segment):
             raise AttributeError(name)
         self._settle(self.kept)
         return getattr(self, name)
+
+    def leading_on(self) -> list[tuple[int, Tensor, tuple[Any, int] | None]]:
+        """As a whole segment's, which is not made for it: a pass asks for this of all segments that it gives up."""
+        kept = self.kept
+        return super().leading_on() if kept is None else [(slot, self.given[i], self.origins[i]) for slot, i in kept.boundaries]  # type: ignore[misc]
+
+    def without_values(self) -> tuple[int, State | None, Any, dict[int, Tensor | tuple[Shell, int]]]:
+        """The same."""
+        kept = self.kept
+        return super().without_values() if kept is None else (-1, kept.call, (), {})
 
     def _settle(self, kept: KeptPiece) -> None:
         history, tape = kept.history, self.tape
@@ -71,4 +83,4 @@ class KeptSegment(Segment):
         self.given, self.origins, self.storages, self.held = (), (), (), ()
 
 
-_LATER = frozenset(Segment.__slots__) - {"__weakref__", "tape", "order"}
+_LATER = frozenset(Segment.__slots__) - {"__weakref__", "order", "shell", "tape"}

@@ -200,6 +200,14 @@ class Segment:
         self.packed: dict[int, Any] = {}  # what a pack hook has made of the saved values; then `saved` has their metadata only
         self.unpack: Any = None
 
+    def leading_on(self) -> list[tuple[int, Tensor, tuple[Any, int] | None]]:
+        """(slot, tensor, its history) of each boundary whose history is known."""
+        return [(slot, b.tensor, b.history) for slot, b in self.boundaries.items() if b.settled]
+
+    def without_values(self) -> tuple[int, State | None, Any, dict[int, Tensor | tuple[Shell, int]]]:
+        """What a shell has of it: the trace, the state, custom functions' slots, and what is behind what was given up before."""
+        return self.gen, self.state, calls_of(self), self.behind
+
     def pack(self, pack: Any, unpack: Any) -> None:
         """Keep what `pack` makes of each saved value in its place (autograd.graph.saved_tensors_hooks)."""
         self.unpack = unpack
@@ -244,29 +252,27 @@ class Shell:
 
     __slots__ = ("behind", "calls", "gen", "order", "segment", "state", "tape")
 
-    def __init__(self, segment: Segment) -> None:
+    def __init__(self, segment: Segment, leading_on: list[tuple[int, Tensor, tuple[Any, int] | None]]) -> None:
         self.segment = ref(segment)
-        self.order, self.gen, self.state = segment.order, segment.gen, segment.state
-        self.tape = segment.tape
-        self.calls = calls_of(segment)
-        self.behind = {**segment.behind, **{slot: _behind(b) for slot, b in segment.boundaries.items() if b.settled}}
+        self.order, self.tape = segment.order, segment.tape
+        self.gen, self.state, self.calls, behind = segment.without_values()
+        self.behind = {**behind, **{slot: _behind(t, history) for slot, t, history in leading_on}}
 
 
-def _behind(boundary: Boundary) -> Tensor | tuple[Shell, int]:
-    """What stands for a boundary behind what was given up."""
-    if boundary.history is None:
-        return boundary.tensor
-    segment, slot = boundary.history
+def _behind(t: Tensor, history: tuple[Any, int] | None) -> Tensor | tuple[Shell, int]:
+    """What stands for a boundary (a tensor and its history) behind what was given up."""
+    if history is None:
+        return t
+    segment, slot = history
     if segment.shell is None:
-        found, waiting = {segment}, [segment]
+        found, waiting = {}, [segment]
         while waiting:
-            for b in waiting.pop().boundaries.values():
-                before = b.history[0] if b.settled and b.history is not None else None
-                if before is not None and before.shell is None and before not in found:  # many ways may lead to one segment
-                    found.add(before)
-                    waiting.append(before)
+            one = waiting.pop()
+            if one not in found:  # many ways may lead to one segment
+                found[one] = one.leading_on()
+                waiting.extend([before[0] for _, _, before in found[one] if before is not None and before[0].shell is None])
         for s in sorted(found, key=lambda s: s.order):  # from the beginning of the history on, so that no call goes deep
-            s.shell = s.shell or Shell(s)
+            s.shell = s.shell or Shell(s, found[s])
     return segment.shell, slot
 
 
@@ -470,7 +476,7 @@ def keep_history(
     if history.boundaries:
         segment.boundaries = {slot: b for slot, b in boundaries.items() if slot in history.boundaries}
     if history.behind:
-        segment.behind = {slot: _behind(boundaries[slot]) for slot in history.behind if boundaries[slot].settled}
+        segment.behind = {slot: _behind(b.tensor, b.history) for slot in history.behind if (b := boundaries[slot]).settled}
     segment.custom = custom or {}
     segment.hooked = hooked or {}
     segment.params = [params[tape.parameters[slot]] for slot in tape.entered]

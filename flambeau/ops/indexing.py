@@ -124,6 +124,9 @@ def _index_items(x: Any, index: Any) -> list[Any]:
     return out
 
 
+_NO_TENSORS: Final = frozenset((int, slice, type(None), type(Ellipsis)))
+
+
 def _is_place(i: Any) -> bool:
     """Whether an index is an integer tensor of no dims: it means its value, and what it selects is a view."""
     return hasattr(i, "_meta") and not i._meta.ndim and i._meta.dtype.category == 1 and i._meta.dtype is not dtypes.uint8
@@ -132,7 +135,12 @@ def _is_place(i: Any) -> bool:
 def _with_numbers(index: Any) -> Any:
     """The index with the values of integer tensors of no dims. Within a transform or an operation's body they have none: it stays as it is."""
     several = isinstance(index, tuple)
-    if not (any(_is_place(i) for i in index) if several else _is_place(index)) or type(local.trace) is not Trace:
+    for i in index if several else (index,):
+        if i.__class__ not in _NO_TENSORS and _is_place(i):
+            break
+    else:
+        return index
+    if type(local.trace) is not Trace:
         return index
     local.trace.looks += 1
     return tuple([i.item() if _is_place(i) else i for i in index]) if several else index.item()

@@ -89,7 +89,9 @@ class KnownCall:
 class Form:
     """A remembered function: its body, how its arguments come, and whether it writes to some of them."""
 
-    __slots__ = ("body", "defaults", "first", "marked", "name", "names", "numbers", "quick", "recorded", "spread", "tensors", "writes")
+    __slots__ = (
+        "body", "defaults", "first", "kept", "marked", "name", "names", "numbers", "quick", "recorded", "scope", "spread", "tensors", "writes",
+    )  # fmt: skip
 
     def __init__(self, body: Callable[..., Any], writes: bool) -> None:
         self.body = body
@@ -106,6 +108,8 @@ class Form:
         self.quick: tuple[tuple[int, frozenset[type]], ...] | None = None  # see ops/signatures.py; found when it is first wanted
         # How often calls of these kinds of arguments were recorded where others are learned, and whether the kinds alone say that they are right.
         self.recorded: dict[Any, tuple[int, bool]] = {}
+        self.kept: set[Any] = set()  # of these kinds, those whose last call is remembered behind its inputs
+        self.scope: dict[str, Any] = {}  # of the public function
         self.name = body.__name__ if body.__name__.startswith("__") else body.__name__.lstrip("_")
         if home(body.__module__) == "torch.nn.functional":
             self.name = f"nn.functional.{self.name}"
@@ -248,8 +252,8 @@ def _result(result: Any, made: list[Any]) -> Any:
     raise _Unknown
 
 
-def _remember(tr: Trace, form: Form, expected: list[Any], made: list[Any], slots: list[int | None], result: Any, before: State, tensors: int) -> None:
-    """Remember a call that has been made. `expected`, `made`, `slots`: of its arguments; `tensors`: how many the trace had before it."""
+def _remember(tr: Trace, form: Form, expected: list[Any], made: list[Any], slots: list[int | None], result: Any, before: State, tensors: int) -> bool:
+    """Remember a call that has been made, if that can be. `expected`, `made`, `slots`: of its arguments; `tensors`: how many the trace had before it."""
     first = before
     chain: list[State] = []
     state: State | None = tr.state
@@ -275,12 +279,13 @@ def _remember(tr: Trace, form: Form, expected: list[Any], made: list[Any], slots
         call.result = _result(result, made)
     except _Unknown:
         _missed(first, _last(first), tr.gen)
-        return
+        return False
     count = sum([len(s.parameters) for s in chain[:edges]])
     call.numbers = tuple(tr.params[len(tr.params) - count :])
     if before.call is not None:
         call.misses, call.gen = before.call.misses, before.call.gen
     _missed(before, call, tr.gen)
+    return True
 
 
 def _open(state: State, gen: int) -> bool:
@@ -318,12 +323,12 @@ def _checked(form: Form, args: tuple[Any, ...]) -> bool:
     return usual
 
 
-def _run(form: Form, args: tuple[Any, ...]) -> Any:
-    """The function itself, and the call is remembered; its errors say what is wrong."""
+def _run(form: Form, args: tuple[Any, ...], kinds: Any = None) -> Any:
+    """The function itself, and the call is remembered; its errors say what is wrong. `kinds`: see `_at_root`."""
     refuse(args, f"{form.body.__name__}()")
     _checked(form, args)
     try:
-        return _run_and_remember(form, args)
+        return _run_and_remember(form, args, kinds)
     except Exception as error:
         _tell(error, form, args)
 
@@ -336,7 +341,7 @@ def _tell(error: Exception, form: Form, args: tuple[Any, ...]) -> NoReturn:
     raise told from (told.__cause__ or error)
 
 
-def _run_and_remember(form: Form, args: tuple[Any, ...]) -> Any:
+def _run_and_remember(form: Form, args: tuple[Any, ...], kinds: Any) -> Any:
     tr = local.trace
     if type(tr) is not Trace or recorder.take is None:
         return form.call(args)
@@ -376,8 +381,24 @@ def _run_and_remember(form: Form, args: tuple[Any, ...]) -> Any:
             _missed(before, _last(before), gen)
             return result
         slots = [t._slot if t._gen == gen else None for t in made]
-    _remember(tr, form, expected, made, slots, result, before, tensors)
+    if _remember(tr, form, expected, made, slots, result, before, tensors) and kinds is not None:
+        if len(form.kept) > MOST_KINDS:
+            form.kept.clear()
+        form.kept.add(kinds)
     return result
+
+
+def _as_before(form: Form, tr: Trace, args: tuple[Any, ...]) -> Any:
+    """The call as it is remembered behind its inputs, or None. Native code does not enter them where calls are learned: theirs may be one."""
+    gen = tr.gen
+    for a in args:
+        if a.__class__ is tuple or a.__class__ is list:
+            for x in a:
+                if x.__class__ is _TENSOR[0] and x._gen != gen:
+                    tr.slot_of(x)
+        elif a.__class__ is _TENSOR[0] and a._gen != gen:
+            tr.slot_of(a)
+    return form.scope["step_"](*args)
 
 
 def _at_root(form: Form, tr: Trace, args: tuple[Any, ...]) -> Any:
@@ -392,7 +413,11 @@ def _at_root(form: Form, tr: Trace, args: tuple[Any, ...]) -> Any:
             _count(form, kinds, 0, usual)
     state = tr.state
     if count == MOST_MISSES:
-        result = _run(form, args)
+        if kinds in form.kept and form.scope["step_"] is not None:
+            if (result := _as_before(form, tr, args)) is not None:
+                return result
+            form.kept.discard(kinds)
+        result = _run(form, args, kinds)
     else:
         try:
             result = form._call(args)
@@ -439,7 +464,8 @@ def remembered(function: Function, numpy: bool = False, writes: bool = False, no
     remembered, at once; None: it is another call.
     """
     signature = inspect.signature(function)
-    scope: dict[str, Any] = {"run": _run, "FORM": Form(function, writes), "OP": function, "at_root": _at_root, "step_": None, "LOCAL": local, "TRACE": Trace}
+    form = Form(function, writes)
+    scope = form.scope = {"run": _run, "FORM": form, "OP": function, "at_root": _at_root, "step_": None, "LOCAL": local, "TRACE": Trace}
     name = function.__name__
     parameters = list(signature.parameters.values())
     head, named_otherwise = heading(name, parameters, scope, numpy)

@@ -19,6 +19,7 @@ from flambeau.ops.remembered import remembered_with_axis
 from flambeau.ops.shape import as_shape, dim_of
 from flambeau.ops.signatures import must_be
 from flambeau.ops.tied import tied_to
+from flambeau.runtime import select
 from flambeau.trace.existing import from_buffer
 from flambeau.trace.mutation import into
 from flambeau.trace.overlap import refuse_overlaps
@@ -42,8 +43,6 @@ def _tensor(buffer: Any, shape: tuple[int, ...], d: dtype = dtypes.int64) -> Any
 
 def nonzero(input: Tensor, *, as_tuple: bool = False, out: Any = None) -> Any:
     """The indices of all nonzero elements in row-major order: (n, ndim), or one vector a dim with as_tuple."""
-    from flambeau.runtime import select
-
     if as_tuple.__class__ is not bool:
         must_be("nonzero", "as_tuple bool", as_tuple)
     if as_tuple and out is not None:
@@ -70,7 +69,6 @@ def argwhere(input: Tensor) -> Tensor:
 def masked_select(input: Tensor, mask: Tensor, *, out: Any = None) -> Tensor:
     """The elements where mask (broadcast) holds, in order, as a vector."""
     from flambeau.ops.shape import broadcast_tensors
-    from flambeau.runtime import select
 
     if mask.dtype is not dtypes.bool_:
         raise RuntimeError(f"masked_select: expected BoolTensor for mask, got {mask.dtype}")
@@ -93,16 +91,17 @@ def masked_select(input: Tensor, mask: Tensor, *, out: Any = None) -> Tensor:
 
 def masked_rows(x: Tensor, mask: Tensor) -> Tensor | None:
     """x[mask] for a bool mask over leading dims: computed at once. None where it is another call: with gradients, other layouts or shapes."""
-    from flambeau.runtime import select
-
     m, k, tr = x._meta, mask._meta, local.trace
-    plain = m.is_contiguous and 0 < k.ndim <= m.ndim and m.shape[: k.ndim] == k.shape and (x.__class__ is _TENSOR[0] or x.__class__ is _PARAMETER[0])
+    leading = k.ndim
+    row = tuple(m.shape)[leading:]
+    plain = m.is_contiguous and leading and (m.shape == k.shape if not row else leading < m.ndim and tuple(m.shape)[:leading] == k.shape)
     if not plain or m.bits or type(tr) is not Trace or tr.inference or (m.requires_grad and tr.grad_enabled):
+        return None
+    if x.__class__ is not _TENSOR[0] and x.__class__ is not _PARAMETER[0]:
         return None
     tr.looks += 1
     where_, mask_address = _dense(mask)
-    row = m.shape[k.ndim :]
-    buffer, n = select.masked_rows(x._address(), mask_address, math.prod(row) * m.dtype.itemsize, where_.numel())
+    buffer, n = select.masked_rows(x._address(), mask_address, math.prod(row) * m.dtype.itemsize, where_._meta.numel)
     return _tensor(buffer, (n, *row), m.dtype)  # type: ignore[no-any-return]
 
 
@@ -132,23 +131,17 @@ def _unique(input: Tensor, function: Any, inverse: bool, counts: bool, dim: int 
 
 def unique(input: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None) -> Any:
     """The different values in ascending order (or slices along a dim), with inverse indices and counts on request."""
-    from flambeau.runtime import select
-
     return _unique(input, select.unique, return_inverse, return_counts, dim)
 
 
 def unique_consecutive(input: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None) -> Any:
     """The first of each run of equal values (or of equal slices along a dim)."""
-    from flambeau.runtime import select
-
     return _unique(input, select.unique_consecutive, return_inverse, return_counts, dim)
 
 
 def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
     """How often each of 0, 1, 2, ... occurs (or the sum of its weights) in a vector of non-negative integers."""
     refuse_dtype("bincount", input.dtype)
-    from flambeau.runtime import select
-
     if input.ndim != 1 or input.dtype.category > 1:
         raise RuntimeError(f"bincount only supports 1-d non-negative integral inputs, got shape {tuple(input.shape)} of {input.dtype}")
     if minlength < 0:
@@ -167,8 +160,6 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
 
 def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0, *, out: Any = None) -> Tensor:
     """Counts in `bins` equal bins between min and max (of the data, if both are equal)."""
-    from flambeau.runtime import select
-
     if min > max:
         raise RuntimeError(f"torch.histc: max must be larger than min, got {min} and {max}")
     if not input.dtype.is_floating_point:
@@ -202,7 +193,6 @@ def _repeat_each(input: Tensor, repeats: int, dim: int) -> Tensor:
 def repeat_interleave(input: Tensor, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None) -> Tensor:
     """Each element (or slice along a dim) repeated, by one number or by one number each."""
     from flambeau.ops.from_data import tensor
-    from flambeau.runtime import select
 
     if output_size is not None:
         must_be("repeat_interleave", "output_size int?", output_size)

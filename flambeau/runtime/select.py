@@ -34,6 +34,13 @@ def _call(key: str, emit: Callable[..., str], count: int, *words: int) -> int:
     return found[count <= _FEW](_packers[len(words)](*words), 0, count, 0)
 
 
+def _emitted(name: str, key: str, **given: Any) -> str:
+    """The text of a function that many calls ask for: its emitter is looked for when it is made."""
+    from flambeau.compiler.kernels import select
+
+    return getattr(select, name)(key, **given)  # type: ignore[no-any-return]
+
+
 def _zeros(nbytes: int) -> Buffer:
     buffer = allocate(nbytes)
     ctypes.memset(buffer.address, 0, nbytes)
@@ -49,9 +56,8 @@ def _first(buffer: Buffer, nbytes: int) -> Buffer:
 
 def count_nonzero(address: int, d: dtype, numel: int) -> int:
     """How many of `numel` elements are not zero."""
-    from flambeau.compiler.kernels.select import emit_count
-
-    return _call(f"select:count:{d.name}", partial(emit_count, d=d), numel, address) if numel else 0
+    key = f"select:count:{d.name}"
+    return _call(key, lambda _: _emitted("emit_count", key, d=d), numel, address) if numel else 0
 
 
 def nonzero(address: int, d: dtype, shape: Sequence[int]) -> tuple[Buffer, int]:
@@ -69,15 +75,14 @@ def nonzero(address: int, d: dtype, shape: Sequence[int]) -> tuple[Buffer, int]:
 
 def masked_rows(address: int, mask_address: int, row_bytes: int, rows: int) -> tuple[Buffer, int]:
     """(rows, n): those of x (rows of `row_bytes` bytes) where the bool mask, one element a row, is set, in order."""
-    from flambeau.compiler.kernels.select import emit_masked, emit_masked_rows
-
     found = count_nonzero(mask_address, bool_, rows)
     to = allocate(row_bytes * found)
     if found and row_bytes:
         if row_bytes in (1, 2, 4, 8, 16):
-            _call(f"select:masked:{row_bytes}", partial(emit_masked, nbytes=row_bytes), rows, address, mask_address, to.address)
+            key = f"select:masked:{row_bytes}"
+            _call(key, lambda _: _emitted("emit_masked", key, nbytes=row_bytes), rows, address, mask_address, to.address)
         else:
-            _call("select:masked rows", emit_masked_rows, rows, address, row_bytes, mask_address, to.address)
+            _call("select:masked rows", partial(_emitted, "emit_masked_rows"), rows, address, row_bytes, mask_address, to.address)
     return to, found
 
 

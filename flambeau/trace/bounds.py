@@ -64,29 +64,32 @@ def check(tr: Trace, state: State, tensors: Sequence[Tensor]) -> None:
                 continue
             if not storage.has_value():
                 continue  # what is pending, here or in another thread, writes to it before this call
-            known = storage.extent
-            if known is None or known[0] != storage.version or known[1] is not t._meta or known[2] != bound.skip or storage.external is not None:
+            known, m = storage.extent, t._meta
+            at = t._offset if m.dynamic else m.offset
+            if (
+                known is None or known[0] != storage.version or known[1] is not m or known[2] != bound.skip or known[5] != at or storage.external is not None
+            ):  # fmt: skip
                 known = _look(t, storage, bound.skip)
             if known[3] < bound.low or known[4] >= bound.size:
                 known = _look(t, storage, bound.skip)  # a write that is not counted (`.data`, NumPy's) may have changed them
                 if known[3] < bound.low or known[4] >= bound.size:
                     raise refusal(state, bound, known[4] if known[4] >= bound.size else known[3])
-            bound.known = known
+            bound.known = None if m.dynamic else known  # native code, which asks for this very one, does not compare where it begins
     except BaseException:
         tr.heal()
         raise
 
 
 def _look(t: Tensor, storage: Storage, skip: int | None) -> tuple[Any, ...]:
-    """(version, metadata, skip, least, greatest), kept with the storage unless somebody else can write to its memory."""
+    """(version, metadata, skip, least, greatest, offset), kept with the storage unless somebody else can write to its memory."""
     from flambeau.runtime.select import extent
 
     m = t._meta
     buffer = storage.buffer
     assert buffer is not None
     offset = t._offset if m.dynamic else m.offset
-    found = storage.version, m, skip, *extent(buffer.address + offset * m.dtype.itemsize, m.dtype, m.shape, m.strides, skip)
-    storage.extent = None if m.dynamic or storage.external is not None else found
+    found = storage.version, m, skip, *extent(buffer.address + offset * m.dtype.itemsize, m.dtype, m.shape, m.strides, skip), offset
+    storage.extent = None if storage.external is not None else found
     return found
 
 

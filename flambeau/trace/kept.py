@@ -342,7 +342,8 @@ class _Writer:
 
         lines = [
             "    g = new(Segment)",
-            "    g.kept, g.tape, g.done = made, tape, None",
+            "    g.kept, g.tape = made, tape",
+            "    g.done = g.shell = None",
             f"    g.given = {listed([sources[i] if i in leaving else 'None' for i in count])}",
             f"    g.origins = {listed([f'h{i}' if i in leaving and needs[i] else 'None' for i in count])}",
             f"    g.storages = {listed([f's{i}' if i in wanted else 'None' for i in count])}",

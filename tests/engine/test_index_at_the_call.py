@@ -269,3 +269,24 @@ def test_the_error_names_the_public_function(pending: bool) -> None:
         with pytest.raises(IndexError, match=name) as caught:
             call().tolist()
         assert "test_index_at_the_call.py:" in str(caught.value) and "index()" not in str(caught.value) and "forward()" not in str(caught.value)
+
+
+def test_a_part_that_begins_elsewhere_is_looked_at_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts of one memory, told apart by where they begin alone: each is looked at once, and none is taken for another."""
+    from flambeau.trace import bounds
+
+    looked = []
+    look = bounds._look
+    monkeypatch.setattr(bounds, "_look", lambda t, storage, skip: (looked.append(t), look(t, storage, skip))[1])
+    x = ft.arange(6.0)
+    indices = ft.tensor([0, 5, 1, 9, 2, 3])
+    for _ in range(12):
+        for start, right in ((0, True), (1, True), (2, False), (4, True), (3, False)):
+            part = indices[start : start + 2]
+            looked.clear()
+            if right:
+                assert x[part].tolist() == x[part].tolist() == [x[i].item() for i in part.tolist()]
+                assert len(looked) <= 1
+            else:
+                with pytest.raises(IndexError):
+                    x[part]

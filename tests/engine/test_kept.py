@@ -273,3 +273,25 @@ def test_kept_pieces_are_forgotten_with_their_plans_and_learned_again() -> None:
     before = counters.kept_pieces
     _equal(_learned(step), expected)
     assert counters.kept_pieces > before
+
+
+def test_a_loss_that_is_held_leaves_the_pieces_as_they_are() -> None:
+    """What a pass gives up is known to a loss that outlives it by shells. They are made without making all segments of the history in full."""
+    leaves = _network()
+    labels = torch.tensor([0, 1, 2, 0])
+
+    def step() -> list[Any]:
+        loss = torch.nn.functional.cross_entropy(_hidden(*leaves), labels)
+        loss.backward()
+        found = [np.array(loss.item(), dtype=np.float32), *_gradients(leaves)]
+        with pytest.raises(RuntimeError, match="second time"):
+            loss.backward()
+        assert loss.grad_fn.next_functions
+        return found
+
+    kept = _learned(step)
+    before, pieces = counters.kept_stages, counters.kept_pieces
+    _equal(step(), kept)
+    assert counters.kept_pieces > pieces
+    assert counters.kept_stages - before >= 0.9 * (counters.kept_pieces - pieces)
+    _equal(_as_a_whole(step), kept)

@@ -248,3 +248,50 @@ def test_errors_stay_where_they_were() -> None:
             with pytest.raises(TypeError, match="must be Tensor"):
                 fb.reshape([1], (1,))
             t.tolist()
+
+
+def test_a_call_at_a_root_with_learned_calls_is_taken_from_behind_its_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sizes that go on changing and come back: what their calls have recorded is remembered for each, though native code leaves the root to Python."""
+    from flambeau.ops import remembered
+
+    x, column, numbers = fb.arange(24.0).reshape(12, 2).clone(), fb.arange(12.0), fb.arange(12)
+    masks = [column < n for n in (3, 5, 6, 8, 11)]
+    ran: list[str] = []
+    run = remembered._run_and_remember
+    monkeypatch.setattr(remembered, "_run_and_remember", lambda form, args, kinds: (ran.append(form.name), run(form, args, kinds))[1])
+
+    def once(mask: Any) -> Any:
+        answer = fb.zeros(12)
+        answer.tolist()
+        rows = numbers[mask]
+        answer[rows] = column[mask]
+        return answer.tolist(), x[rows, :1].tolist(), (rows + 1).sum().item()
+
+    with python_only():
+        expected = [once(mask) for mask in masks]
+    for _ in range(8):
+        assert [once(mask) for mask in masks] == expected
+    assert local.trace.root.immediate is not None
+    ran.clear()
+    assert [once(mask) for mask in masks] == expected
+    assert not ran
+
+
+def test_what_is_remembered_behind_inputs_keeps_to_its_arguments() -> None:
+    """The same kinds of arguments with another index, other memory under it, or another value."""
+    x = fb.arange(24.0).reshape(12, 2).clone()
+
+    def once(k: int, wide: bool, value: float) -> Any:
+        rows = fb.arange(12)[fb.arange(12) < k + 3]
+        y = (fb.cat((x, x)) if wide else x.clone())[:12]
+        found = y[rows, k % 2 :]
+        y[rows] = value
+        return found.tolist(), y.tolist()
+
+    def all_of_them() -> Any:
+        return [once(k, wide, value) for k in range(4) for wide in (False, True) for value in (0.5, -1.0)]
+
+    with python_only():
+        expected = all_of_them()
+    for _ in range(14):
+        assert all_of_them() == expected
