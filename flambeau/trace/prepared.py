@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from flambeau.runtime.buffers import Buffer
     from flambeau.tensor import Tensor
 
-_ATTEMPTS: Final = 12  # a path is one trace from its third to its sixth time on (tiers.py)
+_ATTEMPTS: Final = 12  # what it reads besides its examples must be the same twice
 
 
 class PreparedCall:
@@ -73,7 +73,7 @@ def _attempt(function: Callable[..., Sequence[Tensor]], examples: Sequence[Tenso
         return None
     synchronize()
     tr = recorder.local.main
-    generation = tr.gen
+    generation = tr.walk.whole = tr.gen  # never in pieces
     results = list(function(*examples))
     if tr.gen != generation or not tr.tensors:
         synchronize()

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 PIECES, WHOLE, MIXED = "0", "1", ""
 MODE: Final = [os.environ.get("FLAMBEAU_TIER", MIXED)]  # everything in pieces, everything as a whole, or as seems best
 SHORT: Final = 8  # calls: the plan of a longer piece costs as much as that of the path, so it must be there
+MUCH: Final = 1 << 20  # bytes that the pieces of a path make: less of them cost what their calls cost, and a plan of the path gains nothing else
+LONG, HEAVY = 1, 2  # weights of paths: of more calls than SHORT or with gradients, and of so many bytes
+FEW: Final = 4  # paths from one place, up to which each is worth a plan when it comes back
 SAME: Final = 1  # how often a path has come back with the same sizes before it is recorded as a whole
 OTHERS: Final = 3  # and with others: models and plans over symbols serve what comes after
 PAYS: Final = 16  # and where what begins like this path mostly ends as nothing before: a plan costs as much as some twenty visits in pieces
@@ -46,11 +49,13 @@ DOUBT: Final = 64  # and so many that did not against it
 class Places:
     """How often paths came through a place, by a hash of what leads there, and how often they ended as one before them did."""
 
-    def __init__(self, wanted: int) -> None:
-        self.wanted = wanted
+    def __init__(self, wanted: int, *, any_sizes: bool) -> None:
+        self.wanted, self.any_sizes = wanted, any_sizes
         self.passes: dict[int, int] = {}
         self.repeats: dict[int, int] = {}
         self.ends: dict[int, int] = {}
+        self.runs: dict[int, tuple[int, int]] = {}  # how the last path from here ended, and how many ended so one after the other
+        self.weights: dict[int, int] = {}  # by first places: of the heaviest path that has begun there
 
     def come_back(self, place: int, first: int) -> bool:
         """Note that a path comes through, which began with the cut at `first`; whether paths from here come back."""
@@ -58,18 +63,42 @@ class Places:
         repeats = self.repeats.get(place, 0)
         if repeats < self.wanted or 2 * repeats + 1 < passes:
             return False
-        begun = self.passes.get(first, 0)
-        return repeats >= PAYS or begun < KNOWN or 2 * self.repeats.get(first, 0) + 1 >= begun
+        begun, begun_before = self.passes.get(first, 0), self.repeats.get(first, 0)
+        weight = self.weights.get(first, 0)
+        if weight < HEAVY and (begun - begun_before > FEW or not (weight or self.any_sizes)):
+            # So often has each path from here come back, or one time after time.
+            pays = repeats >= PAYS * (passes - 1 - repeats) or self.runs.get(place, (0, 0))[1] > PAYS
+        else:
+            pays = repeats >= PAYS or begun < KNOWN or 2 * begun_before + 1 >= begun
+        if pays:
+            self.passes[place] = passes - 1  # it does not end in pieces
+        return pays
 
-    def end(self, places: list[int]) -> None:
+    def end(self, places: list[int], weight: int) -> None:
         """A path that came through these places has ended after the last one."""
-        ends = self.ends[places[-1]] = self.ends.get(places[-1], 0) + 1
+        if weight:
+            self.weights[places[0]] = max(weight, self.weights.get(places[0], 0))
+        last = places[-1]
+        ends = self.ends[last] = self.ends.get(last, 0) + 1
         if ends > 1:
             for place in places:
                 self.repeats[place] = self.repeats.get(place, 0) + 1
+                before, count = self.runs.get(place, (last, 0))
+                self.runs[place] = last, count + 1 if before == last else 1
         if len(self.passes) > MOST_PLACES:
-            for counts in (self.passes, self.repeats, self.ends):
+            for counts in (self.passes, self.repeats, self.ends, self.runs, self.weights):
                 counts.clear()
+
+
+_exact, _any_sizes = Places(SAME, any_sizes=False), Places(OTHERS, any_sizes=True)
+
+
+def _come_back(place: tuple[int, int], first: tuple[int, int]) -> tuple[bool, bool]:
+    """Note that a path comes through a place, and whether paths from there come back: with the same sizes, with any."""
+    back, others_back = _exact.come_back(place[0], first[0]), _any_sizes.come_back(place[1], first[1])
+    if others_back and not back and _exact.passes[place[0]] > 1 and not _exact.weights.get(first[0], 0):
+        others_back = False  # at these sizes its pieces are known
+    return back, others_back
 
 
 class Loop:
@@ -111,7 +140,6 @@ class Loop:
             self.asked = min(2 * self.asked, DOUBT)
 
 
-_exact, _any_sizes = Places(SAME), Places(OTHERS)
 _loops: dict[int, Loop] = {}  # by a hash of the operations that lead into it
 OPEN: Final[list[Walk]] = []  # walks on a path in pieces, of all threads: a look at a value that is there already ends the path
 _begun: set[int] = set()  # places of kept calls from which on paths have been recorded as a whole
@@ -121,11 +149,13 @@ _met: dict[int, int] = {}  # by the hash of a piece and a call: how often the ca
 class Walk:
     """Where a trace is on a path in pieces."""
 
-    __slots__ = ("calls", "cuts", "generation", "loop", "rounds", "whole")
+    __slots__ = ("calls", "cuts", "generation", "gradients", "loop", "nbytes", "rounds", "whole")
 
     def __init__(self) -> None:
         self.cuts: list[tuple[int, int]] = []  # so far: hashes of what leads to them, with sizes and without
         self.calls: list[Any] = []  # the operations before which they are
+        self.nbytes = 0  # of the pieces' results so far
+        self.gradients = False  # whether a piece had leaves or earlier segments behind it: a step of training comes back more often than a look
         self.generation = -1  # of the trace, if nothing but cuts has ended it since the path began
         self.whole = -1  # the generation that is recorded as a whole
         self.loop: Loop | None = None  # the last one that the path has come through
@@ -134,12 +164,14 @@ class Walk:
     def end(self) -> None:
         """The path has ended."""
         cuts, self.cuts, self.calls = self.cuts, [], []
+        nbytes, gradients, self.nbytes, self.gradients = self.nbytes, self.gradients, 0, False
         loop, self.loop = self.loop, None
         with suppress(ValueError):
             OPEN.remove(self)
         if cuts:  # another thread may have ended it
-            _exact.end([exact for exact, _ in cuts])
-            _any_sizes.end([any_sizes for _, any_sizes in cuts])
+            weight = HEAVY if nbytes > MUCH else LONG if gradients or len(cuts) > SHORT else 0
+            _exact.end([exact for exact, _ in cuts], weight)
+            _any_sizes.end([any_sizes for _, any_sizes in cuts], weight)
             if loop is not None:
                 loop.ended(_any_sizes.ends.get(cuts[-1][1], 0) > 1)
 
@@ -155,8 +187,7 @@ class Walk:
         """The place of a call of the path, and whether paths come back from there: with the same sizes, with any."""
         before, before_any = self.cuts[-1] if self.cuts else (0, 0)
         place = hash((before, id(state), key)), hash((before_any, trail))
-        first, first_any = self.cuts[0] if self.cuts else place
-        return place, _exact.come_back(place[0], first), _any_sizes.come_back(place[1], first_any)
+        return place, *_come_back(place, self.cuts[0] if self.cuts else place)
 
     def cut(self, op: Any, place: tuple[int, int]) -> None:
         """The path is cut there, before a call of `op`."""
@@ -204,8 +235,7 @@ def comes_to(tr: Trace, call: Any, op: Any) -> int:
     place = hash((before, id(call))), hash((before_any, id(op)))
     if place[0] in _begun:  # known as a whole: not counted, as where all edges are known
         return HERE
-    first, first_any = cuts[0] if count else place
-    back, others_back = _exact.come_back(place[0], first), _any_sizes.come_back(place[1], first_any)
+    back, others_back = _come_back(place, cuts[0] if count else place)
     if back or others_back:
         if len(_begun) > MOST_PLACES:
             _begun.clear()
@@ -279,6 +309,8 @@ def cuts(tr: Trace, op: Any, key: Any, planned: Callable[[], bool]) -> bool:
             return False
         if len(_met) > MOST_PLACES:
             _met.clear()
+    walk.nbytes += state.pending_bytes
+    walk.gradients = walk.gradients or bool(tr.boundaries)
     walk.cut(op, place)
     return True
 

@@ -465,3 +465,71 @@ def test_a_path_ends_where_a_number_is_read_that_a_piece_has_computed() -> None:
         step()
     assert counters.pieces == pieces, "the step is recorded as a whole"
     assert local.trace.walk not in tiers.OPEN
+
+
+LOOKS: list[Any] = [torch.sin, torch.cos, torch.tanh, torch.sigmoid, torch.exp]
+
+
+def _look(number: int, x: Any) -> float:
+    """One of 125 short programs."""
+    for _ in range(3):
+        x = LOOKS[number % 5](x)
+        number //= 5
+    return x.sum().item()  # type: ignore[no-any-return]
+
+
+def test_short_paths_that_have_come_back_a_few_times_make_no_plans() -> None:
+    """A notebook's cells: each of many short looks is worth a plan of its own only after some twenty visits. Each had one after its second."""
+    tiers.MODE[0] = tiers.MIXED
+    x = torch.ones(3, 7)
+    expected = [_look(number, x) for number in range(0, 125, 3)]
+    for _ in range(2):  # all pieces that there are, and those that are kept
+        [_look(number, x) for number in range(125)]
+    before = counters.plans_made, counters.slow_path_entries
+    for _ in range(5):
+        assert [_look(number, x) for number in range(0, 125, 3)] == expected
+    assert counters.plans_made - before[0] <= 10
+    assert counters.slow_path_entries - before[1] <= 20
+
+
+def test_a_short_path_that_goes_on_coming_back_is_one_trace() -> None:
+    """Alone, in turn with others, and among others that come now and then."""
+    tiers.MODE[0] = tiers.MIXED
+    x = torch.ones(2, 7)
+    for number in range(60, 100):
+        _look(number, x)
+    for _ in range(24):
+        _look(0, x)
+    for _ in range(80):
+        for number in (1, 2, 3):
+            _look(number, x)
+    before = counters.pieces, counters.plans_made
+    for number in (0, 1, 2, 3, 0, 1, 2, 3):
+        _look(number, x)
+    assert counters.pieces - before[0] <= 8  # where it begins as others do; 24 in pieces
+    assert counters.plans_made == before[1]
+
+
+def test_a_short_path_of_much_memory_is_one_trace_soon() -> None:
+    tiers.MODE[0] = tiers.MIXED
+    x = torch.ones(300, 2_000)
+    for _ in range(4):
+        _look(7, x)
+    before = counters.pieces
+    _look(7, x)
+    assert counters.pieces == before
+
+
+def test_trees_that_have_come_back_a_few_times_make_no_plans() -> None:
+    """Small training steps over many different trees: one had a plan of 40 ms as a whole at its third visit, which saved a millisecond."""
+    tiers.MODE[0] = tiers.MIXED
+    seen = []
+    for _ in range(4):
+        torch.manual_seed(0)
+        step = FRESH["recursive trees"](torch, 0)
+        before = counters.plans_made, counters.slow_path_entries
+        for i in range(30):
+            step(i)
+        seen.append((counters.plans_made - before[0], counters.slow_path_entries - before[1]))
+    assert sum(plans for plans, _ in seen[2:]) <= 4, seen  # 15
+    assert sum(edges for _, edges in seen[2:]) <= 120, seen  # 333
