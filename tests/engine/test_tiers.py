@@ -523,6 +523,7 @@ def test_a_short_path_of_much_memory_is_one_trace_soon() -> None:
 def test_trees_that_have_come_back_a_few_times_make_no_plans() -> None:
     """Small training steps over many different trees: one had a plan of 40 ms as a whole at its third visit, which saved a millisecond."""
     tiers.MODE[0] = tiers.MIXED
+    forget_edges()
     seen = []
     for _ in range(4):
         torch.manual_seed(0)
