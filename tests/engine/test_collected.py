@@ -11,6 +11,7 @@ import flambeau as torch
 from flambeau.autograd import collected
 from flambeau.statistics import counters
 from flambeau.trace import tiers
+from tests.engine.nothing_known import forget_places
 
 LENGTHS = (5, 7, 9, 6, 8, 11)
 
@@ -170,7 +171,8 @@ def test_which_lists_change(monkeypatch: pytest.MonkeyPatch) -> None:
     assert any(found[0]) and not any(found[-1])
 
 
-def test_new_lengths_record_nothing() -> None:
+def test_new_lengths_record_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    forget_places(monkeypatch)
     layer = torch.nn.Linear(4, 2)
 
     def step(n: int) -> float:
