@@ -15,7 +15,6 @@ import re
 import shutil
 import sys
 import tempfile
-import warnings
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +24,7 @@ from urllib.parse import urlparse
 from urllib.request import Request, urlopen
 
 from flambeau.runtime import whole_files
+from flambeau.trace.once import warn_here
 
 HASH_REGEX = re.compile(r"-([a-f0-9]*)\.")  # resnet18-bfd8deac.pth: the first characters of the file's SHA-256
 READ_DATA_CHUNK = 128 * 1024
@@ -49,7 +49,7 @@ def _get_torch_home() -> str:
 def get_dir() -> str:
     """The cache folder."""
     if os.getenv("TORCH_HUB"):
-        warnings.warn("TORCH_HUB is deprecated, please use env TORCH_HOME instead", stacklevel=2)
+        warn_here("TORCH_HUB is deprecated, please use env TORCH_HOME instead")
     return _hub_dir if _hub_dir is not None else os.path.join(_get_torch_home(), "hub")
 
 

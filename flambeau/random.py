@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from flambeau.ops.dropout_masks import dropout_stream
 from flambeau.ops.random import Generator, default_generator, get_rng_state, initial_seed, manual_seed, seed, set_rng_state
+from flambeau.trace.once import warn_here
 
 __all__ = ["default_generator", "dropout_stream", "fork_rng", "get_rng_state", "initial_seed", "manual_seed", "seed", "set_rng_state", "thread_safe_generator"]
 
@@ -40,7 +40,7 @@ def thread_safe_generator() -> Generator | None:
 
 def _seed_custom_device(seed: int) -> None:
     """There is no custom device."""
-    warnings.warn("Set seed for a custom device does not take effect: there is none", UserWarning, stacklevel=2)
+    warn_here("Set seed for a custom device does not take effect: there is none")
 
 
 from flambeau.ops.guard import guard as _guard  # noqa: E402 - all public names are there now

@@ -19,6 +19,7 @@ from flambeau.trace.existing import from_buffer as from_buffer
 from flambeau.trace.existing import from_storage as from_storage
 from flambeau.trace.immediate import replay
 from flambeau.trace.meta import CONJ, NEG, Meta, Size, meta
+from flambeau.trace.once import warn_here
 from flambeau.trace.recorder import Trace, is_view, local, storage_of
 from flambeau.trace.storage import FAMILIES, Storage
 from flambeau.trace.strides import has_format
@@ -267,12 +268,10 @@ class Tensor(Methods):
     def grad(self) -> Tensor | None:
         """The accumulated gradient of a leaf, or None."""
         if self._grad is None and self._meta.requires_grad and not self._retains_grad and not self.is_leaf:
-            import warnings
-
-            warnings.warn(
+            warn_here(
                 "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad attribute won't be populated during "
                 "autograd.backward(). If you indeed want the .grad field to be populated for a non-leaf Tensor, use .retain_grad() on the non-leaf Tensor. "
-                "If you access the non-leaf Tensor by mistake, make sure you access the leaf Tensor instead.", stacklevel=2,
+                "If you access the non-leaf Tensor by mistake, make sure you access the leaf Tensor instead.",
             )  # fmt: skip
         return self._grad
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import functools
 import threading
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from flambeau import dtypes
 from flambeau.trace.blocks import Block
+from flambeau.trace.once import warn_here
 from flambeau.trace.recorder import local
 
 # The types of devices that autocast knows, and the lower precision of each; of them there is the CPU.
@@ -154,13 +154,12 @@ class autocast(Block):
             from flambeau import cuda
 
             if not cuda.is_available():
-                warnings.warn("CUDA is not available. Disabling autocast.", stacklevel=2)
+                warn_here("CUDA is not available. Disabling autocast.")
                 enabled = False
         elif enabled and self.fast_dtype is not dtypes.bfloat16 and self.fast_dtype is not dtypes.float16:
-            warnings.warn(
+            warn_here(
                 f"In {device_type.upper()} autocast, but the target dtype {self.fast_dtype} is not supported. Disabling autocast.\n"
                 f"{device_type.upper()} Autocast only supports dtypes of torch.bfloat16, torch.float16 currently.",
-                stacklevel=2,
             )
             enabled = False
         super().__init__()

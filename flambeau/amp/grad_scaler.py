@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 import math
-import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from enum import Enum
@@ -17,6 +16,7 @@ from typing import Any
 import flambeau as torch
 from flambeau.optim.optimizer import update
 from flambeau.tensor import Tensor
+from flambeau.trace.once import warn_here
 
 
 class OptState(Enum):
@@ -86,7 +86,7 @@ class GradScaler:
             from flambeau import cuda
 
             if not cuda.is_available():
-                warnings.warn("torch.cuda.amp.GradScaler is enabled, but CUDA is not available.  Disabling.", stacklevel=2)
+                warn_here("torch.cuda.amp.GradScaler is enabled, but CUDA is not available.  Disabling.")
                 self._enabled = False
         if self._enabled:
             if growth_factor <= 1.0:

@@ -11,7 +11,6 @@ import linecache
 import sys
 import threading
 import traceback
-import warnings
 import weakref
 from typing import Any
 
@@ -20,6 +19,7 @@ from flambeau.ops import dispatch, instrument
 from flambeau.ops.signatures import must_be
 from flambeau.runtime.python_code import GENERATED
 from flambeau.tensor import Tensor
+from flambeau.trace.once import warn_here
 from flambeau.trace.recorder import Trace, local
 from flambeau.trace.while_set import begun, while_locked
 
@@ -116,7 +116,7 @@ def _report(call: _Call, position: int, argument: Tensor) -> None:
         lines.append(f"Its argument {position}, of shape {tuple(argument.shape)}, holds {what} already in the forward pass.")
     if before is not None and not before.startswith(f"'{call.name}' ({call.where()})"):
         lines.append(f"The first infinity of this backward pass came from {before}.")
-    warnings.warn(f"Error detected in {call.name}. Traceback of forward call that caused the error:\n{''.join(call.stack.format())}", UserWarning, stacklevel=2)
+    warn_here(f"Error detected in {call.name}. Traceback of forward call that caused the error:\n{''.join(call.stack.format())}")
     raise RuntimeError(" ".join(lines))
 
 
@@ -234,7 +234,7 @@ class detect_anomaly:
 
     def __init__(self, check_nan: bool = True) -> None:
         self.check_nan = check_nan
-        warnings.warn("Anomaly Detection has been enabled. This mode will increase the runtime and should only be enabled for debugging.", stacklevel=2)
+        warn_here("Anomaly Detection has been enabled. This mode will increase the runtime and should only be enabled for debugging.")
 
     def __enter__(self) -> None:
         self.prev, self.prev_check_nan = is_anomaly_enabled(), _state.check_nan

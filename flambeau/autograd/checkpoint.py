@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from functools import partial
@@ -10,6 +9,7 @@ from types import CellType, FunctionType, MethodType
 from typing import Any
 
 from flambeau.autograd.function import Function
+from flambeau.trace.once import warn_here
 from flambeau.trace.recorder import local
 from flambeau.trace.while_set import while_set, while_switched
 
@@ -149,10 +149,10 @@ def checkpoint(
     from flambeau.ops.creation import empty
 
     if use_reentrant is None:
-        warnings.warn(
+        warn_here(
             "torch.utils.checkpoint: the use_reentrant parameter should be passed explicitly. Starting in PyTorch 2.9, calling checkpoint without "
             "use_reentrant will raise an exception. use_reentrant=False is recommended, but if you need to preserve the current default behavior, "
-            "you can pass use_reentrant=True. Refer to docs for more details on the differences between the two variants.", stacklevel=2,
+            "you can pass use_reentrant=True. Refer to docs for more details on the differences between the two variants.",
         )  # fmt: skip
         use_reentrant = True
     if use_reentrant and kwargs:
@@ -160,7 +160,7 @@ def checkpoint(
     if use_reentrant and (context_fn is not None or debug):
         raise ValueError("Passing `context_fn` or `debug` is only supported when use_reentrant=False.")
     if use_reentrant and not any(getattr(a, "requires_grad", False) for a in args):
-        warnings.warn("None of the inputs have requires_grad=True. Gradients will be None", stacklevel=2)
+        warn_here("None of the inputs have requires_grad=True. Gradients will be None")
     if not is_grad_enabled():
         return function(*args, **kwargs)
     leaves: list[Any] = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from inspect import signature
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ from flambeau.autograd import fitting
 from flambeau.autograd.function_results import Result, check_written, saved_results, write_again
 from flambeau.autograd.hooks import saved
 from flambeau.trace.programs import program_of
+from flambeau.trace.once import warn_here
 from flambeau.trace.recorder import Fragment, Trace, local
 from flambeau.trace.while_set import while_set
 
@@ -61,7 +61,7 @@ class FunctionCtx:
     @property
     def saved_variables(self) -> tuple[Any, ...]:
         """saved_tensors under its older name."""
-        warnings.warn("'saved_variables' is deprecated; use 'saved_tensors'", DeprecationWarning, stacklevel=2)
+        warn_here("'saved_variables' is deprecated; use 'saved_tensors'", DeprecationWarning)
         return self.saved_tensors
 
     @property

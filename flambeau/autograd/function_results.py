@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 from flambeau.trace.mutation import refuse_leaf
+from flambeau.trace.once import warn_here
 from flambeau.trace.recorder import Trace, is_view, local, storage_of
 
 if TYPE_CHECKING:
@@ -50,8 +51,6 @@ def saved_results(saved: Sequence[Any], outputs: Sequence[Any], results: Sequenc
 
 def check_written(name: str, written: Sequence[Any], args: Sequence[Any], outputs: Sequence[Any], track: bool) -> None:
     """PyTorch's rules for what a function marks as written in place."""
-    import warnings
-
     for t in written:
         if not any(t is o for o in outputs):
             raise RuntimeError(
@@ -59,9 +58,8 @@ def check_written(name: str, written: Sequence[Any], args: Sequence[Any], output
                 "all be outputs of the Function."
             )
         if not any(t is a for a in args):
-            warnings.warn(
+            warn_here(
                 f"{name}: Only input Tensors should be given to ctx.mark_dirty(). If a Tensor is not an input, there is no need to pass it to mark_dirty().",
-                stacklevel=4,
             )
         elif track:
             refuse_leaf(t, name)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 import inspect
-import warnings
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from flambeau.trace.blocks import Block
+from flambeau.trace.once import warn_here
 from flambeau.trace.recorder import Fragment, local
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -51,10 +51,10 @@ class _Mode(Block):
 
     def __call__(self, function: F) -> F:
         if inspect.isclass(function):
-            warnings.warn(
+            warn_here(
                 f"Decorating classes is deprecated and will be disabled in future versions. You should only decorate functions or methods. To preserve the "
                 f"current behavior of class decoration, you can directly decorate the `__init__` method of {function.__name__} and nothing else.",
-                FutureWarning, stacklevel=2,
+                FutureWarning,
             )  # fmt: skip
         if inspect.isgeneratorfunction(function):
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
-
 from flambeau import amp, dtypes
+from flambeau.trace.once import warn_here
 
 
 def _deprecated(name: str, instead: str) -> None:
-    warnings.warn(f"`torch.cpu.amp.{name}` is deprecated. Please use `torch.amp.{instead}` instead.", FutureWarning, stacklevel=3)
+    warn_here(f"`torch.cpu.amp.{name}` is deprecated. Please use `torch.amp.{instead}` instead.", FutureWarning)
 
 
 class autocast(amp.autocast):

@@ -7,13 +7,13 @@ import os
 import platform
 import sys
 import threading
-import warnings
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from flambeau.distributed.store import HashStore, PrefixStore, Store, exchanged
 from flambeau.distributed.work import Lane
+from flambeau.trace.once import warn_here
 
 if TYPE_CHECKING:
     from flambeau.distributed.bridge import Bridge
@@ -275,9 +275,7 @@ def _check_backend(backend: str | None, names: Sequence[str], size: int) -> None
     if backend is not None and size > 1 and not any(name in ("gloo", "mpi", "fake") for name in names):
         wanted = ", ".join(names)
         if all(name in ("nccl", "xccl", "ucc") for name in names):
-            warnings.warn(
-                f"torch.distributed: there is no backend {wanted} here, as flambeau runs on the CPU so far: shared memory is used ('gloo')", stacklevel=3
-            )
+            warn_here(f"torch.distributed: there is no backend {wanted} here, as flambeau runs on the CPU so far: shared memory is used ('gloo')")
         elif all(name not in ("nccl", "xccl", "ucc", "undefined") for name in names):
             raise ValueError(f"Invalid backend: '{backend}'. flambeau has 'gloo', 'mpi' and 'fake'")
 

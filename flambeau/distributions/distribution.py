@@ -7,7 +7,6 @@ joint density. Parameters are tensors; what each may be is in `arg_constraints`,
 from __future__ import annotations
 
 import operator
-import warnings
 from functools import reduce
 from typing import Any
 
@@ -17,6 +16,7 @@ from flambeau.distributions import constraints
 from flambeau.distributions.utils import broadcast_all, lazy_property, logits_to_probs, probs_to_logits
 from flambeau.tensor import Tensor
 from flambeau.trace.meta import Size
+from flambeau.trace.once import warn_here
 
 __all__ = ["Distribution"]
 
@@ -54,9 +54,9 @@ class Distribution:
             required = self.arg_constraints
         except NotImplementedError:
             required = {}
-            warnings.warn(
+            warn_here(
                 f"{self.__class__} does not define `arg_constraints`. Please set `arg_constraints = {{}}` or initialize the distribution "
-                "with `validate_args=False` to turn off validation.", stacklevel=3
+                "with `validate_args=False` to turn off validation."
             )  # fmt: skip
         checked = []
         for name, constraint in required.items():
@@ -130,7 +130,7 @@ class Distribution:
 
     def sample_n(self, n: int) -> Any:
         """sample((n,)): the older name."""
-        warnings.warn("`sample_n(n)` will be deprecated. Use `sample((n,))` instead.", FutureWarning, stacklevel=2)
+        warn_here("`sample_n(n)` will be deprecated. Use `sample((n,))` instead.", FutureWarning)
         return self.sample(Size((n,)))
 
     def log_prob(self, value: Any) -> Any:
@@ -172,9 +172,9 @@ class Distribution:
         try:
             support = self.support
         except NotImplementedError:
-            warnings.warn(
+            warn_here(
                 f"{self.__class__} does not define `support` to enable sample validation. Please initialize the distribution with "
-                "`validate_args=False` to turn off validation.", stacklevel=3
+                "`validate_args=False` to turn off validation."
             )  # fmt: skip
             return
         if support is None:

@@ -6,7 +6,6 @@ Formulas between different families are in kl_cross.py, those of normal vectors 
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -35,6 +34,7 @@ from flambeau.distributions.transformed_distribution import TransformedDistribut
 from flambeau.distributions.uniform import Uniform
 from flambeau.distributions.utils import _sum_rightmost, euler_constant
 from flambeau.nn.functional import softplus
+from flambeau.trace.once import warn_here
 
 __all__ = ["kl_divergence", "register_kl"]
 Formula = Callable[[Any, Any], Any]
@@ -70,9 +70,9 @@ def _dispatch_kl(type_p: type, type_q: type) -> Any:
         return NotImplemented
     by_p, by_q = _nearest(fitting, 0), _nearest(fitting, 1)
     if _KL_REGISTRY[by_p] is not _KL_REGISTRY[by_q]:
-        warnings.warn(
+        warn_here(
             f"Ambiguous kl_divergence({type_p.__name__}, {type_q.__name__}). Please register_kl({by_p[0].__name__}, {by_q[1].__name__})",
-            RuntimeWarning, stacklevel=3,
+            RuntimeWarning,
         )  # fmt: skip
     return _KL_REGISTRY[by_p]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from numbers import Number
 from typing import Any, Final
 
@@ -14,6 +13,7 @@ from flambeau.distributions.exp_family import ExponentialFamily
 from flambeau.distributions.multivariate_normal import _FORMS, OfMatrix, _half_log_det
 from flambeau.distributions.utils import lazy_property
 from flambeau.trace.meta import Size
+from flambeau.trace.once import warn_here
 
 __all__ = ["Wishart"]
 _LOG_2: Final = math.log(2)
@@ -62,7 +62,7 @@ class Wishart(OfMatrix, ExponentialFamily):
         if least <= event[-1] - 1:
             raise ValueError(f"Value of df={df} expected to be greater than ndim - 1 = {event[-1] - 1}.")
         if least < event[-1]:
-            warnings.warn("Low df values detected. Singular samples are highly likely to occur for ndim - 1 < df < ndim.", stacklevel=2)
+            warn_here("Low df values detected. Singular samples are highly likely to occur for ndim - 1 < df < ndim.")
         name = self._take_form(given, batch)
         super().__init__(batch, event, validate_args=validate_args)
         self._factor(name, matrix)
@@ -120,7 +120,7 @@ class Wishart(OfMatrix, ExponentialFamily):
             sample = torch.where(singular[..., None, None], again, sample)
             singular = singular & ~self.support.check(again.detach())
         if bool(singular.any()):
-            warnings.warn("Singular sample detected.", stacklevel=2)
+            warn_here("Singular sample detected.")
         return sample
 
     def log_prob(self, value: Any) -> Any:

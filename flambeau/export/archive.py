@@ -7,7 +7,6 @@ import json
 import math
 import os
 import struct
-import warnings
 import zipfile
 from typing import Any, Final
 
@@ -20,6 +19,7 @@ from flambeau.nn.parameter import Parameter
 from flambeau.runtime import shared_memory, whole_files
 from flambeau.runtime.buffers import foreign
 from flambeau.tensor import Tensor
+from flambeau.trace.once import warn_here
 from flambeau.trace.storage import Storage
 
 VOCABULARY: Final = "vocabulary.json"  # an extra file that says what text the tokens of a language model are (serve/text.py)
@@ -39,7 +39,7 @@ def save(
         return
     path = os.fspath(f)
     if not path.endswith(".pt2"):
-        warnings.warn(f"Expect archive file to be a file ending in .pt2, or is a buffer. Instead got {path}", stacklevel=2)
+        warn_here(f"Expect archive file to be a file ending in .pt2, or is a buffer. Instead got {path}")
     with whole_files.replacing(path) as file:
         _write(ep, file, extra_files, os.path.splitext(os.path.basename(path))[0] or "archive")
 
@@ -185,7 +185,7 @@ def _program(archive: zipfile.ZipFile, extra_files: dict[str, Any] | None, mappe
         try:
             example = flambeau.load(io.BytesIO(sample)) if sample else None
         except Exception as error:  # they are of no use to the program
-            warnings.warn(f"torch.export.load: the file's example inputs are left out: {error}", stacklevel=4)
+            warn_here(f"torch.export.load: the file's example inputs are left out: {error}")
     if extra_files is not None:
         for key in extra_files:
             extra_files[key] = get(f"extra/{key}").decode()

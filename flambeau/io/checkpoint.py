@@ -14,7 +14,6 @@ import io
 import os
 import pickle
 import struct
-import warnings
 import zipfile
 import zlib
 from collections import OrderedDict
@@ -41,6 +40,7 @@ from flambeau.runtime.buffers import foreign
 from flambeau.storage import NAME_OF_DTYPE, TypedStorage, UntypedStorage
 from flambeau.tensor import Tensor
 from flambeau.trace.meta import CONJ, NEG, Size
+from flambeau.trace.once import warn_here
 from flambeau.trace.storage import Storage
 
 _ALIGNMENT = 64  # of records, as PyTorch's writer has it, so that files can be mapped
@@ -257,7 +257,7 @@ def load(
     if safe and pickle_module is not None:
         raise RuntimeError("Can not safely load weights when explicit pickle_module is specified")
     if safe and pickle_load_args:
-        warnings.warn("pickle_load_args only works if `weights_only=False`.", stacklevel=2)
+        warn_here("pickle_load_args only works if `weights_only=False`.")
     restore = restorer(map_location)
     if hasattr(f, "read"):
         if mmap:
@@ -285,10 +285,9 @@ def _weights_only(given: bool | None) -> bool:
     if force:
         return True
     if force_not and given is None:
-        warnings.warn(
+        warn_here(
             "Environment variable TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD detected, since the `weights_only` argument was not explicitly passed to "
             "`torch.load`, forcing weights_only=False.",
-            stacklevel=3,
         )
         return False
     return given is not False
@@ -332,10 +331,9 @@ class _Loader:
         else:
             result = legacy.read(file, self.unpickle, self.restore)
         if self.executed:
-            warnings.warn(
+            warn_here(
                 f"load(weights_only=False) imported and may have executed what the file names: {', '.join(sorted(self.executed))}. A file from "
                 "an untrusted source can run any code this way; save state_dict()s, which need no code.",
-                stacklevel=3,
             )
         return result
 

@@ -13,10 +13,11 @@ import sys
 import tempfile
 import time
 import traceback
-import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+
+from flambeau.trace.once import warn_here
 
 ENV_VAR_PARALLEL_START = "TORCH_MP_PARALLEL_START"
 _PATIENCE = 30.0  # seconds that a process has to end after SIGTERM
@@ -134,7 +135,7 @@ class SpawnContext(ProcessContext):
     """The old name of ProcessContext."""
 
     def __init__(self, processes: Sequence[Any], error_files: Sequence[str]) -> None:
-        warnings.warn("SpawnContext is renamed to ProcessContext since 1.4 release.", stacklevel=2)
+        warn_here("SpawnContext is renamed to ProcessContext since 1.4 release.")
         super().__init__(processes, error_files)
 
 
@@ -170,10 +171,9 @@ def spawn(
 ) -> ProcessContext | None:
     """start_processes by the start method "spawn"; another one is accepted with a warning, and ignored."""
     if start_method != "spawn":
-        warnings.warn(
+        warn_here(
             f"This method only supports start_method=spawn (got: {start_method}).\nTo use a different start_method use:\n\t\t "
             "torch.multiprocessing.start_processes(...)",
             FutureWarning,
-            stacklevel=2,
         )
     return start_processes(fn, args, nprocs, join, daemon, start_method="spawn")

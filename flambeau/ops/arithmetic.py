@@ -10,7 +10,7 @@ from flambeau.ops.dtype_rules import refuse_dtype
 from flambeau.ops.primitive import broadcast_shapes
 from flambeau.ops.promotion import convert, fitted, fitting, is_changing, need_tensor, promote, promote_float, result_type
 from flambeau.ops.registry import Exponent, Number, operation
-from flambeau.ops.result_strides import over_operands, over_tensors
+from flambeau.ops.result_strides import over_operands, over_reversed_operands, over_tensors
 from flambeau.ops.tied import tied
 from flambeau.ops.wrapper import is_foreign
 from flambeau.trace.once import warn_once
@@ -81,7 +81,7 @@ def sub(input: Tensor | Number, other: Tensor | Number, *, alpha: Number = 1) ->
 
 
 @operation(method=True)
-@over_operands
+@over_reversed_operands
 def rsub(input: Tensor | Number, other: Tensor | Number, *, alpha: Number = 1) -> Tensor:
     """other - alpha * input."""
     need_tensor("rsub", input)

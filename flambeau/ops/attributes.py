@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, NoReturn
 
 from flambeau.devices import check
 from flambeau.queries import memory_format, preserve_format
+from flambeau.trace.once import warn_here
 
 # Functions of PyTorch before 1.9 -> what took their place.
 _REMOVED = {
@@ -69,13 +69,13 @@ def reinforce(self: Any, reward: Any) -> NoReturn:
 
 def resize(self: Any, *sizes: Any) -> Any:
     """A copy of another shape with the same number of elements."""
-    warnings.warn("non-inplace resize is deprecated", stacklevel=2)
+    warn_here("non-inplace resize is deprecated")
     return self.clone().reshape(*sizes)
 
 
 def resize_as(self: Any, tensor: Any) -> Any:
     """A copy with the shape of another tensor, which has as many elements."""
-    warnings.warn("non-inplace resize_as is deprecated", stacklevel=2)
+    warn_here("non-inplace resize_as is deprecated")
     return self.clone().reshape(tensor.shape)
 
 

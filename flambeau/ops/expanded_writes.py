@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING, Any
 
 from flambeau.trace.mutation import assign, make_ready
+from flambeau.trace.once import warn_here
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -23,9 +23,9 @@ def is_expanded(x: Any) -> bool:
 
 def _once(x: Tensor, name: str) -> Tensor:
     """The view of an expanded tensor that has each place once: its expanded dims have size 1."""
-    warnings.warn(
+    warn_here(
         f"Use of {name} on expanded tensors is deprecated. Please clone() the tensor before performing this operation. This also applies to advanced "
-        "indexing e.g. tensor[indices] = tensor", stacklevel=3,
+        "indexing e.g. tensor[indices] = tensor",
     )  # fmt: skip
     for d in _repeated(x):
         x = x.narrow(d, 0, 1)

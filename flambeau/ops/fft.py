@@ -307,7 +307,9 @@ ihfftn, ihfft2 = (_over_dims(f"ihfft{k}", _rfftn, k == "2", f"The inverse of hff
 # -- helpers ------------------------------------------------------------------------------------------------------
 def _frequencies(places: Any, n: int, d: float, dtype: Any, device: Any, requires_grad: bool, out: Any) -> Any:
     kind = dtype or dtypes.get_default_dtype()
-    result = (places.to(device=device, dtype=kind) * (1.0 / (n * d))).requires_grad_(requires_grad)
+    span = float(n * d)
+    step = 1.0 / span if span else math.copysign(math.inf, span)
+    result = (places.to(device=device, dtype=kind) * step).requires_grad_(requires_grad)
     return into(out, result, fft.operation.name)
 
 
@@ -318,6 +320,8 @@ def fftfreq(
     """The frequencies of the points of an FFT of n samples that are d apart: 0, 1, ..., -2, -1, over n d."""
     from flambeau.ops.creation import arange
 
+    if n < 0:
+        raise RuntimeError(f"fftfreq(): Trying to create tensor with negative dimension {n}: [{n}]; n must be 0 or more")
     places = arange(n)
     return _frequencies(places.where(places < (n + 1) // 2, places - n), n, d, dtype, device, requires_grad, out)
 
@@ -329,7 +333,7 @@ def rfftfreq(
     """The frequencies of the points of an rfft."""
     from flambeau.ops.creation import arange
 
-    return _frequencies(arange(n // 2 + 1), n, d, dtype, device, requires_grad, out)
+    return _frequencies(arange(max(int(n / 2) + 1, 0)), n, d, dtype, device, requires_grad, out)
 
 
 def _shift(x: Any, dim: Any, halves: Callable[[int], int]) -> Any:

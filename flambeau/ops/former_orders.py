@@ -12,10 +12,10 @@ PyTorch's tools/autograd/deprecated.yaml.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from flambeau.trace.once import warn_here
 from flambeau.trace.recorder import _TENSOR
 
 _SUMS: Final = frozenset("addbmm addmm addmv addr baddbmm".split())
@@ -63,8 +63,7 @@ def formerly(name: str, function: Callable[..., Any], places: int, given: Sequen
         raise TypeError(f"{name}() takes {places} positional arguments but {len(given)} were given; numbers are given as {' and '.join(names)}=...")
     numbers = dict(zip(names, [_scale(name, a) for a, kind in zip(given, order, strict=True) if kind == "n"], strict=False))
     former = ", ".join(["Tensor" if kind == "t" else "Number" for kind in order])
-    warnings.warn(
+    warn_here(
         f"This overload of {name} is deprecated: {name}({former}). Give the numbers as {' and '.join([f'{n}=...' for n in numbers])}, after the tensors.",
-        UserWarning, stacklevel=3,
     )  # fmt: skip
     return function(*[a for a, kind in zip(given, order, strict=True) if kind == "t"], **{**keywords, **numbers})

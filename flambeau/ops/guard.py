@@ -328,7 +328,7 @@ def marked(parameters: list[inspect.Parameter]) -> tuple[str, ...]:
     return tuple([_STARS.get(p.kind, "") + p.name for p in parameters])
 
 
-_REFUSED = frozenset(("warn", "_getframe", "currentframe", "f_back"))  # they look at who calls them
+_REFUSED = frozenset(("_getframe", "currentframe", "f_back"))  # they look at who calls them
 _guarded: dict[FunctionType, Guarded] = {}
 
 

@@ -6,7 +6,6 @@ the kernel runs: an IndexError, never a wild read.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from functools import partial
 from math import prod as product_of
@@ -33,8 +32,8 @@ from flambeau.ops.wrapper import numpy_names
 from flambeau.trace.limits import fit
 from flambeau.trace.meta import Meta, meta
 from flambeau.trace.mutation import assign, into, make_ready
+from flambeau.trace.once import warn_here
 from flambeau.trace.overlap import refuse_overlaps, refuse_unlike
-from flambeau.trace.place import stacklevel
 from flambeau.trace.recorder import _TENSOR, Trace, local
 from flambeau.trace.strides import iterator_strides, like_strides, view_strides
 
@@ -100,7 +99,7 @@ def _as_tuple(index: Any) -> Any:
     ):
         return index
     if not isinstance(index, (tuple, str)):
-        warnings.warn("Using a non-tuple sequence for multidimensional indexing is deprecated; use x[tuple(seq)] instead of x[seq]", UserWarning, stacklevel=3)
+        warn_here("Using a non-tuple sequence for multidimensional indexing is deprecated; use x[tuple(seq)] instead of x[seq]")
     return tuple(index)
 
 
@@ -168,7 +167,7 @@ def _as_index(data: Any) -> Any:
 
 
 def _warn_of_bytes() -> None:
-    warnings.warn("indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead.", UserWarning, stacklevel=stacklevel())
+    warn_here("indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead.")
 
 
 def _outside(i: int, d: int, size: Any) -> Exception:

@@ -191,7 +191,9 @@ def _affine(name: str, base: Any, product: Any, beta: Any, alpha: Any, terms: in
         product = prim.where(prim.eq(alpha, 0), _nothing(product.dtype), scaled) if blas else scaled
     if not (isinstance(beta, (int, float)) and beta == 1):
         beta = fitted(beta, product.dtype, name)
-        base = prim.mul(prim.where(prim.eq(beta, 0), _nothing(product.dtype) if terms else prim.constant(0, product.dtype), base), beta)
+        nothing = _nothing(product.dtype) if terms else prim.constant(0, product.dtype)
+        ignored = prim.eq(beta, 0)
+        base = prim.where(ignored, nothing, prim.mul(prim.where(ignored, nothing, base), beta))  # the inner one keeps NaN out of gradients
     return prim.add(product, base)
 
 

@@ -467,7 +467,8 @@ def gcd(input: Tensor, other: Tensor) -> Any:
     kind = result_type(input, other)
     if kind.category != 1:
         raise NotImplementedError(f'"gcd" not implemented for {kind.name}: gcd is for integers')
-    a, b = input.to(kind).abs() + other.to(kind) * 0, other.to(kind).abs() + input.to(kind) * 0
+    nothing = (input + other) * 0  # in the layout of one step over both
+    a, b = nothing + input.to(kind).abs(), nothing + other.to(kind).abs()
     while bool((b != 0).any()):
         a, b = b.where(b != 0, a), (a % b.where(b != 0, 1)).where(b != 0, 0)
     return a

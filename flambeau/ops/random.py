@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -23,7 +22,7 @@ from flambeau.runtime.buffers import allocate
 from flambeau.runtime.random import MersenneState, full_range
 from flambeau.trace.existing import blank_tensor, from_buffer
 from flambeau.trace.mutation import into
-from flambeau.trace.place import stacklevel
+from flambeau.trace.once import warn_here
 from flambeau.trace.recorder import Fragment, Trace, local
 from flambeau.trace.strides import format_strides
 
@@ -482,11 +481,9 @@ def _check_bounds(d: dtype, low: int, high: int) -> None:
         if not -most <= number <= most:
             raise RuntimeError(f"random_: {name} is out of bounds for {d.name}: {number} is not in [{-most}, {most}]")
         if abs(number) > 1 << digits:
-            warnings.warn(
+            warn_here(
                 f"{name} is out of bounds [-(2^{digits}), 2^{digits}]. Due to precision limitations {d.name} can support discrete uniform distribution only "
                 "within this range.",
-                UserWarning,
-                stacklevel=stacklevel(),
             )
 
 

@@ -26,6 +26,11 @@ def over_operands(body: Body) -> Body:
     return _over(body, True)
 
 
+def over_reversed_operands(body: Body) -> Body:
+    """The step over the operands from the last to the first: `rsub` is `other - input`."""
+    return _over(body, True, turned=True)
+
+
 def with_number(body: Body) -> Body:
     """The step over the first argument and a number that PyTorch multiplies by."""
     return _each(body, lambda x, m: iterator_strides([x, NUMBER], tuple(m.shape)))
@@ -36,17 +41,18 @@ def over_tensors(body: Body) -> Body:
     return _over(body, False)
 
 
-def _over(body: Body, numbers: bool) -> Body:
+def _over(body: Body, numbers: bool, turned: bool = False) -> Body:
     @functools.wraps(body)
     def iterated(*args: Any, **kwargs: Any) -> Any:
         result = body(*args, **kwargs)
-        tensors = [a for a in args if hasattr(a, "_meta") and (numbers or not a._meta.wrapped)]
+        tensors = [a for a in (args[::-1] if turned else args) if hasattr(a, "_meta") and (numbers or not a._meta.wrapped)]
         operands = [a._meta for a in tensors]
         if numbers and any(isinstance(a, (int, float, complex)) for a in args):
             operands.append(NUMBER)
-        if len({m.dtype for m in operands if m.ndim}) > 1:  # PyTorch converts first
+        whole = result.dtype.category > 1 and all(m.dtype.category < 2 for m in operands if m.ndim)
+        if whole or len({m.dtype for m in operands if m.ndim}) > 1:  # PyTorch converts first
             # Bools decide nothing beside others (and a condition has no common dtype with some).
-            d = result_type(*([t for t in tensors if t._meta.dtype.category] or tensors))
+            d = result.dtype if whole else result_type(*([t for t in tensors if t._meta.dtype.category] or tensors))
             operands = [m if m.dtype is d else meta(tuple(m.shape), like_strides(m.shape, m.strides), d) for m in operands]
         return laid_out(result, iterator_strides(operands, tuple(result._meta.shape)))
 

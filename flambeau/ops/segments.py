@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import math
-import warnings
 from functools import cache
 from typing import Any
 
@@ -14,6 +13,7 @@ from flambeau.ops.dtype_rules import refuse_dtype
 from flambeau.ops.guard import check
 from flambeau.tensor import Tensor
 from flambeau.trace.mutation import into
+from flambeau.trace.once import warn_here
 
 _EMPTY = {"sum": 0.0, "mean": float("nan"), "max": float("-inf"), "min": float("inf"), "prod": 1.0}
 _SCATTER = {"sum": "sum", "mean": "mean", "max": "amax", "min": "amin", "prod": "prod"}
@@ -136,9 +136,9 @@ _segment_reduce = segment_reduce  # the name under which it began, which package
 def range_(start: float = 0, end: float = 0, step: float = 1, *, out: Any = None, dtype: Any = None, layout: Any = None, device: Any = None,
            requires_grad: bool = False, pin_memory: bool = False) -> Tensor:  # fmt: skip
     """Numbers from start to end, both included. Deprecated in PyTorch: use arange."""
-    warnings.warn(
+    warn_here(
         "torch.range is deprecated and will be removed in a future release because its behavior is inconsistent with Python's range builtin. "
-        "Instead, use torch.arange, which produces values in [start, end).", UserWarning, stacklevel=2,
+        "Instead, use torch.arange, which produces values in [start, end).",
     )  # fmt: skip
     check("range", ("start", "end", "step"), (start, end, step), (inspect.Parameter.empty,) * 3)
     start, end, step = check_range("range", start, end, step)

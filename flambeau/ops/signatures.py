@@ -85,7 +85,7 @@ def _is_int(v: Any) -> bool:
     if isinstance(v, int):
         return not isinstance(v, bool) and _LEAST <= v <= _MOST
     if isinstance(v, _TENSOR[0]):
-        return v._meta.numel == 1 and v.dtype.category < 2 and not v.requires_grad
+        return v._meta.numel == 1 and v.dtype.category == 1 and not v.requires_grad
     return _numpy(v) and getattr(v, "dtype", None) is not None and v.dtype.kind in "iu"
 
 
@@ -173,6 +173,8 @@ def _accepts(p: Parameter, v: Any) -> bool:
         if p.kind == "int":  # PyTorch looks at the first one, and fails at the others later
             return all(map(_is_index, v))
         return all(map(check[0], v))
+    if p.one and p.kind == "int" and isinstance(v, _TENSOR[0]):  # one number for a list of them may be a bool there
+        return v._meta.numel == 1 and v.dtype.category < 2 and not v.requires_grad
     return (p.one and check[0](v)) or (p.kind == "int" and not isinstance(v, _TENSOR[0]) and type(v).__name__ == "ndarray")
 
 

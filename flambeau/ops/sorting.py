@@ -11,6 +11,7 @@ from flambeau.ops import primitives as prim
 from flambeau.ops.at_hand import at_hand, within
 from flambeau.ops.dtype_rules import refuse_dtype
 from flambeau.ops.named import public
+from flambeau.ops.primitive import laid_out
 from flambeau.ops.promotion import convert, need_order, promote_float
 from flambeau.ops.reductions import _pair, kthvalue_result, median_result, mode_result, nanmedian_result
 from flambeau.ops.registry import operation
@@ -265,7 +266,10 @@ def _quantile(input: Tensor, q: Tensor, dim: int | None, keepdim: bool, interpol
         result = as_shape(result, (count, *wide))
     else:
         result = as_shape(result, (count, *lead))
-    return result if q._meta.ndim else as_shape(result, tuple(result._meta.shape[1:]))
+    if not q._meta.ndim:
+        return as_shape(result, tuple(result._meta.shape[1:]))
+    inner = contiguous_strides((*result._meta.shape[1:], count))  # PyTorch has the quantiles of one row side by side
+    return laid_out(result, (inner[-1], *inner[:-1]))  # type: ignore[no-any-return]
 
 
 def _quantiles(input: Tensor, q: Any, dim: int | None, keepdim: bool, interpolation: str, ignore_nan: bool, name: str) -> Tensor:

@@ -9,6 +9,7 @@ from flambeau import dtypes
 from flambeau.ops import primitives as prim
 from flambeau.ops.promotion import convert, in_float32, need_tensor, promote_float
 from flambeau.ops.registry import Number, operation
+from flambeau.ops.result_strides import over_operands
 from flambeau.ops.shape import as_shape
 from flambeau.ops.special_bessel import INFINITY, NAN, with_derivative
 from flambeau.ops.tied import tied
@@ -76,6 +77,7 @@ def _hurwitz(s: Any, q: Any, terms: int) -> Any:
 
 
 @operation(name="special_zeta", out=True, public=False)
+@over_operands
 @in_float32
 def zeta(input: Tensor | Number, other: Tensor | Number) -> Tensor:
     """Hurwitz's zeta function: the sum over k >= 0 of (other + k) ** -input; inf at 1, NaN below 1.

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
 
 def tied(result: Any, *inputs: Any, refused: str = "") -> Any:
-    """`result`, which requires gradients if an input does, inside a body. Their gradients are zeros; with `refused`, the name of
-    a function, to ask for them is a NotImplementedError that says so. An input has a shape that broadcasts to the result's, or is summed."""
+    """`result`, which requires gradients if an input does, inside a body. Their gradients are zeros. With `refused`, the name of a function, to ask
+    for them is a NotImplementedError that says so; with a whole sentence, a RuntimeError of these words. An input has a shape that broadcasts to the
+    result's, or is summed."""
     for x in inputs:
         if not x._meta.requires_grad:
             continue

@@ -21,7 +21,7 @@ from flambeau.dtypes import of_type, uint64
 from flambeau.exact import number, plain_number, static, static_number
 from flambeau.foreign import refuse
 from flambeau.ops import former_orders
-from flambeau.ops.signatures import many_numbers, problem
+from flambeau.ops.signatures import many_numbers, overloads, problem
 from flambeau.symbols import Sym, SymFloat, symbolic
 from flambeau.trace.limits import look_at_numbers
 from flambeau.trace.recorder import _TENSOR, Fragment, local
@@ -479,6 +479,8 @@ def recover(op: Operation, error: Exception, args: tuple[Any, ...]) -> Any:
             b = a.item()
         fixed = kind in ("static", "changing")
         b = _plain(b) if not fixed else of_type(a) if name.endswith("dtype") else freeze(a)
+        if fixed and isinstance(b, bool) and isinstance(a, tensor) and overloads(op.name):
+            b = int(b)  # PyTorch's parser, which has let it pass, takes it for a dim
         changed = changed or b is not a
         if fixed and isinstance(b, tensor):
             raise many_numbers(op.name, name, position, b)

@@ -11,7 +11,6 @@ import ctypes
 import functools
 import itertools
 import threading
-import warnings
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from copy import deepcopy
@@ -30,6 +29,7 @@ from flambeau.ops.registry import Number as Number
 from flambeau.ops.registry import operation
 from flambeau.tensor import Tensor
 from flambeau.trace.evaluate import step_boundary
+from flambeau.trace.once import warn_here
 from flambeau.trace.tiers import is_new
 from flambeau.trace.while_set import while_set, while_switched
 from flambeau.tracebacks import shorten
@@ -260,9 +260,9 @@ class Optimizer:
             param_group.setdefault(name, default)
         seen = {id(p) for group in self.param_groups for p in group["params"]}
         if len({id(p) for p in params}) != len(params):
-            warnings.warn(
+            warn_here(
                 "optimizer contains a parameter group with duplicate parameters; in future, this will cause an error; see "
-                "github.com/pytorch/pytorch/issues/40967 for more information", stacklevel=3,
+                "github.com/pytorch/pytorch/issues/40967 for more information",
             )  # fmt: skip
         if any(("param_names" in param_group) != ("param_names" in group) for group in self.param_groups):
             raise ValueError(

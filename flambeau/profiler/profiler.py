@@ -7,7 +7,6 @@ import json
 import os
 import socket
 import time
-import warnings
 from collections.abc import Callable, Iterable
 from enum import Enum
 from types import TracebackType
@@ -17,6 +16,7 @@ from flambeau.profiler.chrome import write_trace
 from flambeau.profiler.collector import Collector
 from flambeau.profiler.events import EventList, FunctionEvent, Metadata, build_tree
 from flambeau.trace import evaluate
+from flambeau.trace.once import warn_here
 
 
 class ProfilerActivity(Enum):
@@ -63,7 +63,7 @@ def schedule(*, wait: int, warmup: int, active: int, repeat: int = 0, skip_first
             f"repeat={repeat} (need >= 0), skip_first={skip_first} (need >= 0)."
         )
     if warmup == 0:
-        warnings.warn("Profiler won't be using warmup, this can skew profiler results", stacklevel=2)
+        warn_here("Profiler won't be using warmup, this can skew profiler results")
 
     def action(step: int) -> ProfilerAction:
         if step < 0:
@@ -151,7 +151,7 @@ class profile:
     ) -> None:  # fmt: skip
         self.activities = set(activities) if activities is not None else supported_activities()
         if use_cuda is not None:
-            warnings.warn("`use_cuda` is deprecated, use `activities` argument instead", FutureWarning, stacklevel=2)
+            warn_here("`use_cuda` is deprecated, use `activities` argument instead", FutureWarning)
         if not self.activities:
             raise AssertionError("No valid profiler activities found")
         self.schedule = schedule or _default_schedule_fn
@@ -221,7 +221,7 @@ class profile:
             if finished:
                 self._stop_trace(keep=True)
                 if before is ProfilerAction.RECORD and after is not None:
-                    warnings.warn(f"Incorrect schedule: RECORD followed by {after.name}", stacklevel=4)
+                    warn_here(f"Incorrect schedule: RECORD followed by {after.name}")
                 if self.on_trace_ready is not None:
                     self.on_trace_ready(self)
             elif after in (None, ProfilerAction.NONE):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import flambeau as torch
 from flambeau.dtypes import dtype
 from flambeau.tensor import Tensor
+from flambeau.trace.once import warn_here
 
 # (relative, absolute) by dtype: those of torch.testing; whole numbers and bools must be equal.
 TOLERANCES: Final[dict[dtype, tuple[float, float]]] = {
@@ -65,9 +65,9 @@ def assert_allclose(
     actual: Any, expected: Any, rtol: float | None = None, atol: float | None = None, equal_nan: bool = True, msg: str = "",
 ) -> None:  # fmt: skip
     """Deprecated in PyTorch: `assert_close` without checks of dtype, device and strides."""
-    warnings.warn(
+    warn_here(
         "`torch.testing.assert_allclose()` is deprecated since 1.12 and will be removed in a future release. Please use "
-        "`torch.testing.assert_close()` instead.", FutureWarning, stacklevel=2,
+        "`torch.testing.assert_close()` instead.", FutureWarning,
     )  # fmt: skip
     a, b = (x if isinstance(x, Tensor) else torch.tensor(x) for x in (actual, expected))
     if rtol is None and atol is None:

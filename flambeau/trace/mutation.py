@@ -5,7 +5,6 @@ The compiler turns the functional update back into a write at the same address w
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from sys import getrefcount
@@ -25,8 +24,9 @@ from flambeau.trace.debugging import untraced
 from flambeau.trace.liveness import HELD
 from flambeau.trace.loops import FAR, ends_round
 from flambeau.trace.meta import is_dense, meta, same_layout
+from flambeau.trace.once import warn_here
 from flambeau.trace.overlap import assigned_strides, is_assigned_to_itself, refuse_overlap, refuse_unlike
-from flambeau.trace.place import here, stacklevel
+from flambeau.trace.place import here
 from flambeau.trace.recorder import ALIAS, IN, Boundary, Fragment, Trace, is_view, local, run_in, storage_of
 from flambeau.trace.state import ASSIGN, State
 from flambeau.trace.storage import FAMILIES, ORDER, Storage
@@ -769,17 +769,17 @@ def write_over(target: Tensor, source: Tensor, name: str) -> None:
     if tuple(target._meta.shape) != tuple(source._meta.shape):
         check_writable(target, name)
         if target._meta.numel and name == "arange":
-            warnings.warn(
+            warn_here(
                 f"The number of elements in the out tensor of shape {list(target._meta.shape)} is {target._meta.numel} which does not match the "
                 f"computed number of elements {source._meta.numel}. Note that this may occur as a result of rounding error. The out tensor will be "
-                f"resized to a tensor of shape ({source._meta.numel},).", stacklevel=3,
+                f"resized to a tensor of shape ({source._meta.numel},).",
             )  # fmt: skip
         elif target._meta.numel and name not in _QUIET:
-            warnings.warn(
+            warn_here(
                 f"{name}(): An output with one or more elements was resized since it had shape {list(target._meta.shape)}, which does not match "
                 f"the required output shape {list(source._meta.shape)}. This behavior is deprecated, and in a future PyTorch release outputs will "
                 "not be resized unless they have zero elements. You can explicitly reuse an out tensor t by resizing it, inplace, to zero elements "
-                "with t.resize_(0).", stacklevel=stacklevel(),
+                "with t.resize_(0).",
             )  # fmt: skip
         from flambeau.ops.more import become_view, resize_
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import inspect
-import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
+
+from flambeau.trace.once import warn_here
 
 
 def _around(make: Callable[[], Any], function: Callable[..., Any]) -> Callable[..., Any]:
@@ -72,9 +73,9 @@ class _DecoratorContextManager:
     def __call__(self, orig_func: Any) -> Any:
         function = orig_func
         if inspect.isclass(orig_func):
-            warnings.warn(
+            warn_here(
                 "Decorating classes is deprecated and will be disabled in future versions. You should only decorate functions or methods. To preserve "
-                "the current behavior of class decoration, you can directly decorate the `__init__` method and nothing else.", FutureWarning, stacklevel=2,
+                "the current behavior of class decoration, you can directly decorate the `__init__` method and nothing else.", FutureWarning,
             )  # fmt: skip
 
             def function(*args: Any, **kwargs: Any) -> Any:

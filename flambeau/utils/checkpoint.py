@@ -9,6 +9,7 @@ from typing import Any
 
 from flambeau.autograd.checkpoint import checkpoint, checkpoint_sequential
 from flambeau.autograd.function import Function
+from flambeau.trace.once import warn_here
 
 __all__ = [
     "SAC_IGNORED_OPS",
@@ -80,10 +81,8 @@ def noop_context_fn() -> tuple[AbstractContextManager[None], AbstractContextMana
 
 def check_backward_validity(inputs: Iterable[Any]) -> None:
     """Warn where no input requires a gradient."""
-    import warnings
-
     if not any(getattr(x, "requires_grad", False) for x in inputs):
-        warnings.warn("None of the inputs have requires_grad=True. Gradients will be None", stacklevel=2)
+        warn_here("None of the inputs have requires_grad=True. Gradients will be None")
 
 
 def detach_variable(inputs: tuple[Any, ...]) -> tuple[Any, ...]:

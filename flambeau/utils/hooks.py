@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 from flambeau.nn.modules.hooks import RemovableHandle
+from flambeau.trace.once import warn_here
 
 __all__ = ["RemovableHandle", "unserializable_hook", "warn_if_has_hooks"]
 
@@ -20,9 +20,9 @@ def warn_if_has_hooks(tensor: Any) -> None:
     """Warn of hooks that saving the tensor would lose."""
     for hook in (tensor._hooks or {}).values():
         if not hasattr(hook, "__torch_unserializable__"):
-            warnings.warn(
+            warn_here(
                 f"backward hook {hook!r} on tensor will not be serialized.  If this is expected, you can decorate the function with "
-                "@torch.utils.hooks.unserializable_hook to suppress this warning", stacklevel=2,
+                "@torch.utils.hooks.unserializable_hook to suppress this warning",
             )  # fmt: skip
 
 

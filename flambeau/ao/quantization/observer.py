@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from bisect import bisect_left, bisect_right
 from functools import partial
 from typing import Any, Final
@@ -10,6 +9,7 @@ from typing import Any, Final
 import flambeau as torch
 from flambeau.nn.modules.module import Module
 from flambeau.tensor import Tensor
+from flambeau.trace.once import warn_here
 
 _SYMMETRIC: Final = (torch.per_tensor_symmetric, torch.per_channel_symmetric)
 _BY_CHANNELS: Final = (torch.per_channel_affine, torch.per_channel_symmetric, torch.per_channel_affine_float_qparams)
@@ -106,7 +106,7 @@ class UniformQuantizationObserverBase(ObserverBase):
         """(scales, zero points) of ranges of values, which are made to hold 0; (1, 0) where nothing was seen."""
         if min_val.numel() == 0 or max_val.numel() == 0 or bool((min_val > max_val).any()):
             if min_val.numel() and bool((min_val.isinf() & max_val.isinf()).all()):
-                warnings.warn("must run observer before calling calculate_qparams. Returning default values.", stacklevel=3)
+                warn_here("must run observer before calling calculate_qparams. Returning default values.")
             elif min_val.numel():
                 raise AssertionError(f"min {min_val} should be less than max {max_val}")
             return torch.tensor([1.0]), torch.tensor([0])
@@ -276,7 +276,7 @@ class HistogramObserver(UniformQuantizationObserverBase):
         x = x_orig.detach().float()  # type: ignore[attr-defined]
         low, high = torch.aminmax(x)
         if bool(low.isinf()) or bool(high.isinf()):
-            warnings.warn("torch.inf detected in input tensor, ignoring input", stacklevel=2)
+            warn_here("torch.inf detected in input tensor, ignoring input")
             x = x[x.abs() != float("inf")]
             if x.numel() == 0:
                 return x_orig
@@ -359,7 +359,7 @@ class HistogramObserver(UniformQuantizationObserverBase):
     def calculate_qparams(self, **kwargs: Any) -> tuple[Tensor, Tensor]:
         """(scale, zero point), each of one element."""
         if self.min_val.item() == float("inf"):
-            warnings.warn("must run observer before calling calculate_qparams. Returning default scale and zero point", stacklevel=2)
+            warn_here("must run observer before calling calculate_qparams. Returning default scale and zero point")
             return torch.tensor([1.0]), torch.tensor([0])
         return self._calculate_qparams(*self._search())
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import inspect
-import warnings
 from typing import Any
 
 import flambeau as torch
@@ -22,6 +21,7 @@ from flambeau.ao.quantization.quantization_mappings import (
     get_default_static_quant_module_mappings,
 )
 from flambeau.ao.quantization.stubs import DeQuantStub, QuantWrapper
+from flambeau.trace.once import warn_here
 
 
 def propagate_qconfig_(module: Any, qconfig_dict: Any = None, prepare_custom_config_dict: Any = None) -> None:
@@ -99,9 +99,9 @@ def prepare(
     listed = get_default_qconfig_propagation_list() if allow_list is None else allow_list
     propagate_qconfig_(model)
     if not any(getattr(m, "qconfig", None) for m in model.modules()):
-        warnings.warn(
+        warn_here(
             "None of the submodule got qconfig applied. Make sure you passed correct configuration through `qconfig_dict` or by assigning the "
-            "`.qconfig` attribute directly on submodules", stacklevel=2,
+            "`.qconfig` attribute directly on submodules",
         )  # fmt: skip
     _add_observers(model, listed, observer_non_leaf_module_list, custom)
     return model

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +11,7 @@ from flambeau.amp.autocast_mode import custom_fwd as _custom_fwd
 
 
 def _deprecated(name: str, instead: str) -> None:
-    warnings.warn(f"`torch.cuda.amp.{name}` is deprecated. Please use `torch.amp.{instead}` instead.", FutureWarning, stacklevel=3)
+    warn_here(f"`torch.cuda.amp.{name}` is deprecated. Please use `torch.amp.{instead}` instead.", FutureWarning)
 
 
 class autocast(amp.autocast):
@@ -56,5 +55,6 @@ def amp_definitely_not_available() -> bool:
 __all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd"]
 
 from flambeau.names import answering as _answering
+from flambeau.trace.once import warn_here
 
 __getattr__ = _answering("torch.cuda.amp", globals())

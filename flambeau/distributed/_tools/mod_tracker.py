@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 import weakref
 from collections.abc import Callable
 from types import TracebackType
@@ -11,6 +10,7 @@ from typing import Any
 from flambeau.autograd import hooks as _hooks
 from flambeau.autograd.graph import register_multi_grad_hook
 from flambeau.tensor import Tensor
+from flambeau.trace.once import warn_here
 from flambeau.utils._pytree import tree_leaves
 from flambeau.utils.module_tracker import ModuleTracker
 
@@ -60,7 +60,7 @@ class ModTracker(ModuleTracker):
     # -- under way, and no longer ---------------------------------------------------------------------------------
     def _enter(self, name: str) -> None:
         if name in self.parents and not self.is_bw:
-            warnings.warn(f"ModTracker: the module {name} is called inside of itself, so where it ends cannot be told", stacklevel=2)
+            warn_here(f"ModTracker: the module {name} is called inside of itself, so where it ends cannot be told")
         self._active[name] = self._active.get(name, 0) + 1 if name in self.parents else 1
         self.parents.add(name)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
+
+from flambeau.trace.once import warn_here
 
 
 class JoinHook:
@@ -92,7 +93,7 @@ class Join:
             last = False
             rounds += 1
             if rounds == 1000:
-                warnings.warn("Detected uneven input skew of greater than 1000: this rank has 1000 fewer inputs than another", stacklevel=3)
+                warn_here("Detected uneven input skew of greater than 1000: this rank has 1000 fewer inputs than another")
             for hook in self._join_hooks:
                 hook.main_hook()
         for hook in self._join_hooks:

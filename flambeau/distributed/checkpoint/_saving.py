@@ -6,7 +6,6 @@ import os
 import pickle
 import threading
 import time
-import warnings
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from copy import deepcopy
@@ -22,6 +21,7 @@ from flambeau.distributed.checkpoint.filesystem import FileSystemReader, FileSys
 from flambeau.distributed.checkpoint.planner import LoadPlanner, SavePlanner
 from flambeau.distributed.checkpoint.storage import StorageReader, StorageWriter
 from flambeau.tensor import Tensor
+from flambeau.trace.once import warn_here
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -34,7 +34,7 @@ def _older_order(name: str) -> Callable[[F], F]:
         def call(state_dict: Any, *older: Any, **options: Any) -> Any:
             if len(older) == 1:
                 text = f"The argument order of {function.__name__} has been changed. Please check the document to avoid future breakages."
-                warnings.warn(text, stacklevel=2)
+                warn_here(text)
                 options[name] = older[0]
             elif older:
                 raise TypeError(f"{function.__name__}() takes 1 positional argument but {1 + len(older)} were given")

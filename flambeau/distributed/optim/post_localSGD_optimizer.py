@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 from flambeau.distributed.algorithms.model_averaging.averagers import ModelAverager
 from flambeau.optim.optimizer import Optimizer
+from flambeau.trace.once import warn_here
 
 
 class PostLocalSGDOptimizer(Optimizer):
@@ -33,7 +33,7 @@ class PostLocalSGDOptimizer(Optimizer):
         self.optim.load_state_dict(state_dict)
         self.param_groups = self.optim.param_groups
         if "step" not in state_dict:
-            warnings.warn("Loaded state dict does not contain a step counter for an averager. Setting step counter to 0.", stacklevel=2)
+            warn_here("Loaded state dict does not contain a step counter for an averager. Setting step counter to 0.")
         self.averager.step = state_dict.get("step", 0)
 
     def step(self, closure: Any = None) -> Any:

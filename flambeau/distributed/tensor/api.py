@@ -7,7 +7,6 @@ make of it, is the whole. Functions of DTensors are in calls.py, their rules in 
 from __future__ import annotations
 
 import inspect
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from math import prod
 from pickle import UnpicklingError
@@ -23,6 +22,7 @@ from flambeau.io.globals import allow
 from flambeau.ops.dispatch import DisableTorchFunctionSubclass, admit
 from flambeau.tensor import Tensor
 from flambeau.trace.meta import Size
+from flambeau.trace.once import warn_here
 
 
 def inner(t: Any) -> Any:
@@ -53,9 +53,7 @@ class DTensor(Tensor):
         if not isinstance(spec, Spec):
             raise TypeError("DTensor: use DTensor.from_local(local_tensor, device_mesh, placements) or distribute_tensor")
         if local_tensor.requires_grad and not requires_grad:
-            warnings.warn(
-                "To construct DTensor from torch.Tensor, it's recommended to use local_tensor.detach() and make requires_grad consistent.", stacklevel=2
-            )
+            warn_here("To construct DTensor from torch.Tensor, it's recommended to use local_tensor.detach() and make requires_grad consistent.")
         found = made(local_tensor.detach(), spec)
         with DisableTorchFunctionSubclass():
             return found.requires_grad_(requires_grad)
@@ -377,8 +375,8 @@ def _around(function: Callable[..., Any], what: str, values: str) -> Callable[..
     """`function(module, values, mesh)`; one of (values, mesh) still works, with PyTorch's warning."""
     count = len(inspect.signature(function).parameters)
     if count == 2:
-        warnings.warn(f"Deprecating {what} that takes two arguments ({values}, device_mesh), please use {what} that takes in (module, {values}, device_mesh) "
-                      "instead!", FutureWarning, stacklevel=3)  # fmt: skip
+        warn_here(f"Deprecating {what} that takes two arguments ({values}, device_mesh), please use {what} that takes in (module, {values}, device_mesh) "
+                      "instead!", FutureWarning)  # fmt: skip
         return lambda module, given, mesh: function(given, mesh)
     if count != 3:
         raise ValueError(f"{what} {function} should take in 3 arguments, but got {count} arguments!")

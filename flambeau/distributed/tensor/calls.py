@@ -8,7 +8,6 @@ Functions made of others run as they are, and their parts come here.
 from __future__ import annotations
 
 import threading
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf, prod
@@ -24,6 +23,7 @@ from flambeau.ops import instrument
 from flambeau.ops.dispatch import DisableTorchFunctionSubclass
 from flambeau.ops.pointwise_names import plain_name, writes
 from flambeau.tensor import Tensor
+from flambeau.trace.once import warn_here
 
 Ways = list[tuple[tuple[Placement, ...], Placement]]  # (the placements of what is given, that of all results)
 
@@ -64,7 +64,7 @@ class Call:
             self.tensors.append(a)
         elif isinstance(a, Tensor):
             if a.ndim == 1 and a.numel() == 1 and not state.implicit:
-                warnings.warn("Found a non-scalar tensor with numel=1 and ndim!=0, we are implicitly creating a replicated DTensor for it.", stacklevel=4)
+                warn_here("Found a non-scalar tensor with numel=1 and ndim!=0, we are implicitly creating a replicated DTensor for it.")
             if a.ndim == 0 or (a.ndim == 1 and a.numel() == 1) or state.implicit:
                 return self._collect(made(a, Spec(self.tensors[0]._spec.mesh, (Replicate(),) * self.tensors[0]._spec.mesh.ndim, tuple(a.shape)))) \
                     if a.ndim and self.tensors else _Whole(a) if a.ndim else a  # fmt: skip

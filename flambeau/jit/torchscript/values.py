@@ -7,11 +7,11 @@ import itertools
 import math
 import operator
 import re
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from flambeau.tensor import Tensor
+from flambeau.trace.once import warn_here
 
 _Operator = Callable[..., Any]
 
@@ -68,7 +68,7 @@ def _is(a: Any, b: Any) -> bool:
 
 
 def _warn(message: str, stacklevel: int = 2) -> None:
-    warnings.warn(message, UserWarning, stacklevel=2)
+    warn_here(message)
 
 
 ANY: Final[dict[str, _Operator]] = {

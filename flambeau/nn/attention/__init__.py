@@ -3,11 +3,12 @@ has no effect. Biases are in `bias`, attention with functions of scores in `flex
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import IntEnum
 from typing import Any
+
+from flambeau.trace.once import warn_here
 
 WARN_FOR_UNFUSED_KERNELS = False
 
@@ -82,7 +83,7 @@ def restore_flash_attention_impl() -> None:
     """Take the active implementation out again."""
     global _active
     if _active is None:
-        warnings.warn("Trying to restore default FA2 impl when no custom impl was activated", stacklevel=2)
+        warn_here("Trying to restore default FA2 impl when no custom impl was activated")
     else:
         _active[1].remove()
     _active = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from enum import IntEnum, auto
 from typing import Any
 
@@ -10,6 +9,7 @@ import flambeau as torch
 from flambeau.nn import functional as F
 from flambeau.ops.dispatch import admit
 from flambeau.tensor import Tensor
+from flambeau.trace.once import warn_here
 
 
 class CausalVariant(IntEnum):
@@ -30,7 +30,7 @@ class CausalBias(Tensor):
         if not isinstance(variant, CausalVariant):
             raise AssertionError(f"variant must be a CausalVariant, got {type(variant).__name__}")
         if seq_len_q > seq_len_kv and variant == CausalVariant.LOWER_RIGHT:
-            warnings.warn("Lower right causal bias will produce NaNs in the output when seq_len_q > seq_len_kv!", stacklevel=2)
+            warn_here("Lower right causal bias will produce NaNs in the output when seq_len_q > seq_len_kv!")
         diagonal = seq_len_kv - seq_len_q if variant == CausalVariant.LOWER_RIGHT else 0
         mask = torch.ones(seq_len_q, seq_len_kv, dtype=torch.bool).tril(diagonal)
         made: CausalBias = Tensor._make_subclass(cls, mask)

@@ -11,6 +11,7 @@ from flambeau.nn.functional.engine import Number, Tensor, checked, fitting, func
 from flambeau.ops.random_rejection import rrelu_slopes
 from flambeau.ops.result_strides import like_input, over_tensors, row_major
 from flambeau.ops.shape import dim_of
+from flambeau.ops.tied import tied
 
 
 @functional
@@ -31,19 +32,28 @@ def relu_(input: Tensor) -> Tensor:
 
 @functional
 @over_tensors
-def _leaky_relu(input: Tensor, negative_slope: float = 0.01) -> Tensor:
+def _leaky_relu(input: Tensor, negative_slope: float = 0.01, in_place: bool = False) -> Tensor:
     fitting("leaky_relu", widened(input), negative_slope)
-    return torch.where(input > 0, input, input * negative_slope)
+    result = torch.where(input > 0, input, input * negative_slope)
+    return _of_negative_slope("leakyReLu", result, input) if in_place and negative_slope < 0 else result
+
+
+def _of_negative_slope(name: str, result: Tensor, input: Tensor) -> Tensor:
+    """PyTorch's gradient of what was written in place is told by the result, which does not tell the input's sign here."""
+    return tied(  # type: ignore[no-any-return]
+        result, input, refused=f"In-place {name} backward calculation is triggered with a negative slope which is not supported. This is caused by "
+        "calling in-place forward function with a negative slope, please call out-of-place version instead.",
+    )  # fmt: skip
 
 
 def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
     """x where positive, else negative_slope * x."""
-    return _write(_leaky_relu, input, negative_slope) if inplace else _leaky_relu(input, negative_slope)
+    return _write(_leaky_relu, input, negative_slope, True) if inplace else _leaky_relu(input, negative_slope)
 
 
 def leaky_relu_(input: Tensor, negative_slope: float = 0.01) -> Tensor:
     """In-place form of leaky_relu."""
-    return _write(_leaky_relu, input, negative_slope)
+    return _write(_leaky_relu, input, negative_slope, True)
 
 
 def _elu_values(x: Tensor, alpha: float, scale: float, input_scale: float) -> Tensor:
@@ -54,14 +64,15 @@ def _elu_values(x: Tensor, alpha: float, scale: float, input_scale: float) -> Te
 
 @functional
 @over_tensors
-def _elu(input: Tensor, alpha: float = 1.0) -> Tensor:
+def _elu(input: Tensor, alpha: float = 1.0, in_place: bool = False) -> Tensor:
     fitting("elu", widened(input), alpha)
-    return _elu_values(widen(input), alpha, 1.0, 1.0).to(input.dtype)
+    result = _elu_values(widen(input), alpha, 1.0, 1.0).to(input.dtype)
+    return _of_negative_slope("elu", result, input) if in_place and alpha < 0 else result
 
 
 def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """x where positive, else alpha * (exp(x) - 1). Clevert et al., 2016."""
-    return _write(_elu, input, alpha) if inplace else _elu(input, alpha)
+    return _write(_elu, input, alpha, True) if inplace else _elu(input, alpha)
 
 
 @functional
@@ -72,26 +83,27 @@ def _scaled_elu(input: Tensor, alpha: float, scale: float, input_scale: float) -
 
 def elu_(input: Tensor, alpha: float = 1.0, scale: float = 1, input_scale: float = 1) -> Tensor:
     """In-place form of elu: scale * x where positive, else scale * alpha * (exp(input_scale * x) - 1)."""
-    return _write(_elu, input, alpha) if scale == input_scale == 1 else _write(_scaled_elu, input, alpha, scale, input_scale)
+    return _write(_elu, input, alpha, True) if scale == input_scale == 1 else _write(_scaled_elu, input, alpha, scale, input_scale)
 
 
 @functional
 @over_tensors
-def _celu(input: Tensor, alpha: float = 1.0) -> Tensor:
+def _celu(input: Tensor, alpha: float = 1.0, in_place: bool = False) -> Tensor:
     fitting("celu", widened(input), alpha)
     if alpha == 0:
         raise RuntimeError("celu: ZeroDivisionError: alpha cannot be 0 for CELU")
-    return _elu_values(widen(input), alpha, 1.0, 1.0 / alpha).to(input.dtype)
+    result = _elu_values(widen(input), alpha, 1.0, 1.0 / alpha).to(input.dtype)
+    return _of_negative_slope("elu", result, input) if in_place and alpha < 0 else result
 
 
 def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """max(0, x) + min(0, alpha * (exp(x / alpha) - 1)). Barron, 2017."""
-    return _write(_celu, input, alpha) if inplace else _celu(input, alpha)
+    return _write(_celu, input, alpha, True) if inplace else _celu(input, alpha)
 
 
 def celu_(input: Tensor, alpha: float = 1.0) -> Tensor:
     """In-place form of celu."""
-    return _write(_celu, input, alpha)
+    return _write(_celu, input, alpha, True)
 
 
 @functional
@@ -283,7 +295,7 @@ def softsign(input: Tensor) -> Tensor:
 def _threshold(input: Tensor, threshold: float, value: float) -> Tensor:
     fitting("threshold", widened(input), threshold)
     fitting("threshold", input.dtype, value)
-    return torch.where(input <= threshold, value, input).to(input.dtype)
+    return torch.where(widen(input) <= threshold, value, input).to(input.dtype)  # which is not rounded to what 16 bits hold
 
 
 def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 
 import flambeau as torch
@@ -10,7 +9,7 @@ from flambeau.dtypes import held
 from flambeau.nn.functional.engine import Tensor, functional, primitives, replace, root
 from flambeau.ops.dropout_masks import kept
 from flambeau.ops.promotion import convert
-from flambeau.trace.place import stacklevel
+from flambeau.trace.once import warn_here
 from flambeau.trace.recorder import Trace, local
 from flambeau.trace.strides import like_strides
 
@@ -108,7 +107,7 @@ def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
 
 
 def _warn(text: str) -> None:
-    warnings.warn(text, stacklevel=stacklevel())
+    warn_here(text)
 
 
 def _warn_of_dims(name: str, ndim: int, spatial: int) -> None:

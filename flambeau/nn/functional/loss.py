@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -13,6 +12,7 @@ from flambeau.nn.functional.activation import log_sigmoid, log_softmax_values
 from flambeau.nn.functional.engine import Number, Tensor, checked, dense, functional, primitives, refuse_gradients, widen
 from flambeau.ops.dtype_rules import refuse_dtype
 from flambeau.ops.signatures import must_be
+from flambeau.trace.once import warn_here
 
 
 def _fit_into(name: str, what: str, factor: Tensor | None, loss: Tensor) -> None:
@@ -41,17 +41,16 @@ def legacy_reduction(size_average: bool | None, reduce: bool | None, reduction: 
     if size_average is None and reduce is None:
         return reduction
     result = "none" if reduce is False else "sum" if size_average is False else "mean"
-    warnings.warn(f"size_average and reduce args will be deprecated, please use reduction='{result}' instead.", stacklevel=3)
+    warn_here(f"size_average and reduce args will be deprecated, please use reduction='{result}' instead.")
     return result
 
 
 def _check_same(name: str, input: Tensor, target: Tensor) -> None:
     """A warning where the two only broadcast: the usual (n, 1) against (n) mistake."""
     if tuple(target.shape) != tuple(input.shape):
-        warnings.warn(
+        warn_here(
             f"Using a target size ({target.shape}) that is different to the input size ({input.shape}). This will likely lead "
             "to incorrect results due to broadcasting. Please ensure they have the same size.",
-            stacklevel=3,
         )
 
 
@@ -540,7 +539,7 @@ def margin_ranking_loss(
 def _soft_margin_loss(input: Tensor, target: Tensor, reduction: str) -> Tensor:
     refuse_gradients("soft_margin_loss", target=target)
     _fit_into("soft_margin_loss", "target", target, input)
-    product = target * input
+    product = input * target
     if product.dtype.is_complex:
         if not input.dtype.is_complex:
             raise RuntimeError(f"soft_margin_loss(): result type {product.dtype} of target and input can't be cast to the dtype of the input, {input.dtype}")

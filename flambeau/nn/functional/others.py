@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Any
@@ -12,6 +11,7 @@ from flambeau.nn.functional.activation import rrelu, rrelu_by
 from flambeau.nn.functional.convolution import conv1d
 from flambeau.nn.functional.linear import channel_shuffle
 from flambeau.tensor import Tensor
+from flambeau.trace.once import warn_here
 
 
 def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tensor:
@@ -184,7 +184,7 @@ def _canonical_mask(
     if mask.dtype != torch.bool and not mask.is_floating_point():
         raise AssertionError(f"only bool and floating types of {mask_name} are supported")
     if check_other and other_type is not None and mask.dtype != other_type:
-        warnings.warn(f"Support for mismatched {mask_name} and {other_name} is deprecated. Use same type for both instead.", stacklevel=2)
+        warn_here(f"Support for mismatched {mask_name} and {other_name} is deprecated. Use same type for both instead.")
     if mask.is_floating_point():
         return mask
     return torch.zeros_like(mask, dtype=target_type).masked_fill(mask, float("-inf"))

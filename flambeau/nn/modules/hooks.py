@@ -6,13 +6,13 @@ instance, or on the class `Module` for the global hooks).
 
 from __future__ import annotations
 
-import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from flambeau.autograd.hooks import RemovableHandle
 from flambeau.tensor import Tensor
+from flambeau.trace.once import warn_here
 
 Hook = Callable[..., Any]
 
@@ -141,10 +141,9 @@ class HookMixin:
                         if changed is not None:
                             result = changed
                     except Exception as error:
-                        warnings.warn(
+                        warn_here(
                             "module forward hook with ``always_call=True`` raised an exception that was silenced as "
                             f"another error was raised in forward: {error}",
-                            stacklevel=2,
                         )
             raise
 
@@ -174,9 +173,8 @@ class BackwardHooks:
     def wrap_output(self, result: Any) -> Any:
         single = isinstance(result, Tensor)
         if not single and not isinstance(result, tuple):
-            warnings.warn(
+            warn_here(
                 f"For backward hooks to be called, module output should be a Tensor or a tuple of Tensors but received {type(result)}",
-                stacklevel=3,
             )
             return result
         outputs = (result,) if single else result
@@ -213,9 +211,9 @@ class BackwardHooks:
                 grad_output = changed
         self.grad_output = grad_output
         if not self.inputs_wrapped and self.hooks:  # no input asks for a gradient: this is the last that is seen of the module
-            warnings.warn(
+            warn_here(
                 "Full backward hook is firing when gradients are computed with respect to module outputs since no inputs require gradients. See "
-                "torch.nn.Module.register_full_backward_hook for more details.", stacklevel=5,
+                "torch.nn.Module.register_full_backward_hook for more details.",
             )  # fmt: skip
             for gradient in self._run((None,) * self.input_count):
                 if gradient is not None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 import numbers
-import warnings
 from typing import Any
 
 import flambeau as torch
@@ -16,6 +15,7 @@ from flambeau.nn.parameter import Parameter
 from flambeau.nn.utils.rnn import PackedSequence
 from flambeau.ops import dispatch
 from flambeau.tensor import Tensor
+from flambeau.trace.once import warn_here
 from flambeau.trace.recorder import local
 
 _GATES = {"LSTM": 4, "GRU": 3, "RNN_TANH": 1, "RNN_RELU": 1}
@@ -37,10 +37,9 @@ class RNNBase(Module):
         if isinstance(dropout, bool) or not isinstance(dropout, numbers.Number) or not 0 <= dropout <= 1:
             raise ValueError(f"dropout should be a number in range [0, 1] representing the probability of an element being zeroed, but got {dropout}")
         if dropout > 0 and num_layers == 1:
-            warnings.warn(
+            warn_here(
                 "dropout option adds dropout after all but last recurrent layer, so non-zero dropout expects num_layers "
                 f"greater than 1, but got dropout={dropout} and num_layers={num_layers}",
-                stacklevel=3,
             )
         for name, value in (("input_size", input_size), ("hidden_size", hidden_size)):
             if not isinstance(value, int):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import OrderedDict, namedtuple
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ from flambeau.foreign import refuse
 from flambeau.nn.modules.hooks import Hook, RemovableHandle, register
 from flambeau.nn.parameter import Parameter, UninitializedTensorMixin
 from flambeau.tensor import Tensor
+from flambeau.trace.once import warn_here
 
 if TYPE_CHECKING:
     from flambeau.nn.modules.module import Module
@@ -173,10 +173,10 @@ class StateMixin:
         if not lazy and source.shape != target.shape:
             return f"size mismatch for {key}: copying a param with shape {source.shape} from checkpoint, the shape in current model is {target.shape}."
         if target.is_meta and not source.is_meta and not assign:
-            warnings.warn(
+            warn_here(
                 f"for {key}: copying from a non-meta parameter in the checkpoint to a meta parameter in the current model, which is a no-op. (Did you "
                 "mean to pass `assign=True` to assign items in the state dictionary to their corresponding key in the module instead of copying them "
-                "in place?)", stacklevel=2,
+                "in place?)",
             )  # fmt: skip
         try:
             with torch.no_grad():

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterable, Sequence
 from types import GeneratorType
 
 import flambeau as torch
 from flambeau.foreign import refuse
 from flambeau.nn.functional.engine import Number, Tensor, functional, overwrite
+from flambeau.trace.once import warn_here
 
 Parameters = Tensor | Iterable[Tensor]
 
 
-def _gradients(parameters: Parameters) -> list[Tensor]:
+def _listed(parameters: Parameters) -> list[Tensor]:
     items = [parameters] if isinstance(parameters, Tensor) else list(parameters)
     if not items and isinstance(parameters, GeneratorType):
-        warnings.warn("`parameters` is an empty generator, no gradient clipping will occur.", stacklevel=3)
+        warn_here("`parameters` is an empty generator, no gradient clipping will occur.")
+    return items
+
+
+def _gradients(parameters: Parameters) -> list[Tensor]:
+    items = _listed(parameters)
     refuse(items, "clip_grad")
     return [p.grad for p in items if p.grad is not None]
 
@@ -74,7 +79,7 @@ def clip_grad_norm_(
     foreach: bool | None = None,
 ) -> Tensor:  # fmt: skip
     """Scale all gradients in place so that their total norm is `max_norm` at most; the norm before is returned (0-d)."""
-    items = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+    items = _listed(parameters)
     total = get_total_norm(_gradients(items), norm_type, error_if_nonfinite)
     clip_grads_with_norm_(items, max_norm, total)
     return total
@@ -82,10 +87,9 @@ def clip_grad_norm_(
 
 def clip_grad_norm(*args: object, **kwargs: object) -> Tensor:
     """The old name of clip_grad_norm_."""
-    warnings.warn(
+    warn_here(
         "`torch.nn.utils.clip_grad_norm` is now deprecated in favor of `torch.nn.utils.clip_grad_norm_`.",
         FutureWarning,
-        stacklevel=2,
     )
     return clip_grad_norm_(*args, **kwargs)  # type: ignore[arg-type]
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import warnings
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
+
+from flambeau.trace.once import warn_here
 
 if TYPE_CHECKING:
     from flambeau.nn.modules.module import Module
@@ -143,9 +144,9 @@ def functional_call(
     tie_weights: bool = True, strict: bool = False,
 ) -> Any:  # fmt: skip
     """module(*args, **kwargs) with these parameters and buffers. Deprecated in PyTorch: use torch.func.functional_call."""
-    warnings.warn(
+    warn_here(
         "`torch.nn.utils.stateless.functional_call` is deprecated as of PyTorch 2.0 and will be removed in a future version of PyTorch. Please "
-        "use `torch.func.functional_call` instead which is a drop-in replacement.", FutureWarning, stacklevel=2,
+        "use `torch.func.functional_call` instead which is a drop-in replacement.", FutureWarning,
     )  # fmt: skip
     return _functional_call(module, parameters_and_buffers, args, kwargs, tie_weights=tie_weights, strict=strict)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import flambeau as torch
@@ -11,6 +10,7 @@ from flambeau.nn.modules.module import Module
 from flambeau.nn.parameter import Parameter, refuse_lazy
 from flambeau.ops.signatures import whole
 from flambeau.tensor import normalize_dim
+from flambeau.trace.once import warn_here
 
 
 def norm_except_dim(v: Tensor, pow: int = 2, dim: int | None = 0) -> Tensor:
@@ -46,7 +46,7 @@ class WeightNorm:
 
 def weight_norm(module: Any, name: str = "weight", dim: int | None = 0) -> Any:
     """Replace the parameter `name` by `name_g` (its norm along `dim`) and `name_v` (its direction). Deprecated, as in PyTorch."""
-    warnings.warn("`torch.nn.utils.weight_norm` is deprecated in favor of `torch.nn.utils.parametrizations.weight_norm`.", FutureWarning, stacklevel=2)
+    warn_here("`torch.nn.utils.weight_norm` is deprecated in favor of `torch.nn.utils.parametrizations.weight_norm`.", FutureWarning)
     for hook in module._forward_pre_hooks.values():
         if isinstance(hook, WeightNorm) and hook.name == name:
             raise RuntimeError(f"Cannot register two weight_norm hooks on the same parameter {name}")

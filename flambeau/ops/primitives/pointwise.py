@@ -438,7 +438,8 @@ def _where_rule(metas: list[Meta], attrs: dict[str, Any]) -> list[Value]:
 def where(c, g):
     """With attribute `refused` see ops/tied.py."""
     if c.attrs.get("refused") and not c.region.dry:
-        raise NotImplementedError(f"the derivative for '{c.attrs['refused']}' is not implemented.")
+        refused = c.attrs["refused"]
+        raise RuntimeError(refused) if refused.endswith(".") else NotImplementedError(f"the derivative for '{refused}' is not implemented.")
     condition = c.input(0)
     return (None, where(condition, g, 0.0) if c.needs(1) else None, where(condition, 0.0, g) if c.needs(2) else None)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import flambeau as torch
@@ -10,6 +9,7 @@ from flambeau.foreign import refuse
 from flambeau.ops.signatures import type_name
 from flambeau.optim.optimizer import Optimizer
 from flambeau.tensor import Tensor
+from flambeau.trace.once import warn_here
 
 EPOCH_DEPRECATION_WARNING = (
     "The epoch parameter in `scheduler.step()` was not necessary and is being deprecated where possible. Please use `scheduler.step()` to step the scheduler."
@@ -73,19 +73,18 @@ class LRScheduler:
     def step(self, epoch: int | None = None) -> None:
         """Set the next rates; call it after the optimizer's step."""
         if self._step_count == 1 and self.optimizer.__dict__.get("step") is not getattr(self.optimizer, "_scheduled_step", None):
-            warnings.warn(
+            warn_here(
                 "Seems like `optimizer.step()` has been overridden after learning rate scheduler initialization. Please, make sure to call "
-                f"`optimizer.step()` before `lr_scheduler.step()`. {_MORE}", UserWarning, stacklevel=2,
+                f"`optimizer.step()` before `lr_scheduler.step()`. {_MORE}",
             )  # fmt: skip
         elif self._step_count == 1 and not getattr(self.optimizer, "_opt_called", True):
-            warnings.warn(
+            warn_here(
                 "Detected call of `lr_scheduler.step()` before `optimizer.step()`. You should call them in the opposite order: `optimizer.step()` before "
                 f"`lr_scheduler.step()`. Failure to do this will result in skipping the first value of the learning rate schedule. {_MORE}",
-                UserWarning, stacklevel=2,
             )  # fmt: skip
         self._step_count += 1
         if epoch is not None:
-            warnings.warn(EPOCH_DEPRECATION_WARNING, UserWarning, stacklevel=2)
+            warn_here(EPOCH_DEPRECATION_WARNING)
         self._update_lr(epoch)
 
     def _update_lr(self, epoch: int | None = None) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import warnings
 from typing import Any
 
 from flambeau.optim.lr_scheduler.base import EPOCH_DEPRECATION_WARNING, LRScheduler, check_optimizer, set_rate
 from flambeau.optim.optimizer import Optimizer
+from flambeau.trace.once import warn_here
 
 
 class ReduceLROnPlateau(LRScheduler):
@@ -67,7 +67,7 @@ class ReduceLROnPlateau(LRScheduler):
         """Look at this epoch's metric (a number or a 0-d tensor)."""
         value = float(metrics)
         if epoch is not None:
-            warnings.warn(EPOCH_DEPRECATION_WARNING, UserWarning, stacklevel=2)
+            warn_here(EPOCH_DEPRECATION_WARNING)
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
         if self._is_better(value, self.best):
             self.best = value

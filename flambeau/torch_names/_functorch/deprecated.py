@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 from flambeau._functorch import apis, eager_transforms
 from flambeau._functorch import make_functional as older
+from flambeau.trace.once import warn_here
 
 NEW = {
     "make_functional": "torch.func.functional_call", "make_functional_with_buffers": "torch.func.functional_call",
@@ -23,10 +23,10 @@ def _older(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        warnings.warn(
+        warn_here(
             f"We've integrated functorch into PyTorch. As the final step of the integration, `functorch.{name}` is deprecated as of PyTorch 2.0 and "
             f"will be deleted in a future version of PyTorch >= 2.3. Please use `{newer}` instead; see the PyTorch 2.0 release notes and/or the "
-            "`torch.func` migration guide for more details https://pytorch.org/docs/main/func.migrating.html", FutureWarning, stacklevel=2,
+            "`torch.func` migration guide for more details https://pytorch.org/docs/main/func.migrating.html", FutureWarning,
         )  # fmt: skip
         return function(*args, **kwargs)
 

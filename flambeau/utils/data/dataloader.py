@@ -12,11 +12,11 @@ from __future__ import annotations
 import itertools
 import multiprocessing
 import os
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import flambeau as torch
+from flambeau.trace.once import warn_here
 from flambeau.utils.data.collate import default_collate, default_convert
 from flambeau.utils.data.dataset import Dataset, IterableDataset
 from flambeau.utils.data.fetch import make_fetcher
@@ -178,12 +178,11 @@ class DataLoader(Generic[T_co]):
         """Warn if there are more workers than usable processors."""
         usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         if self.num_workers > usable:
-            warnings.warn(
+            warn_here(
                 f"This DataLoader will create {self.num_workers} worker processes in total. Our suggested max number of worker in current "
                 f"system is {usable}, which is smaller than what this DataLoader is going to create. Please be aware that excessive worker "
                 "creation might get DataLoader running slow or even freeze, lower the worker number to avoid potential slowness/freeze if "
                 "necessary.",
-                stacklevel=3,
             )
 
     # -- position -------------------------------------------------------------------------------------------------
@@ -306,12 +305,11 @@ class SingleProcess(_BaseDataLoaderIter):
 def warn_of_length(loader: DataLoader[Any], position: Position) -> None:
     """Warn when an iterable dataset gives more than it said."""
     if loader._iterable and loader._length_told is not None and position.yielded > loader._length_told:
-        warnings.warn(
+        warn_here(
             f"Length of IterableDataset {loader.dataset} was reported to be {loader._length_told}(when accessing len(dataloader)), but "
             f"{position.yielded} samples have been fetched. "
             + ("For multiprocessing data-loading, this could be caused by not properly configuring the IterableDataset replica at each "
                "worker." if loader.num_workers else ""),
-            stacklevel=3,
         )  # fmt: skip
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import bisect
 import itertools
 import math
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 import flambeau as torch
 from flambeau.tensor import Tensor
+from flambeau.trace.once import warn_here
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -168,7 +168,7 @@ def random_split(dataset: Any, lengths: Sequence[float], generator: Any = torch.
             sizes[i % len(sizes)] += 1
         for i, size in enumerate(sizes):
             if size == 0:
-                warnings.warn(f"Length of split at index {i} is 0. This might result in an empty dataset.", stacklevel=2)
+                warn_here(f"Length of split at index {i} is 0. This might result in an empty dataset.")
     else:
         sizes = [int(n) for n in lengths]
     if sum(sizes) != total:

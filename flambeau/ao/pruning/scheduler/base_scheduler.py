@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-import warnings
 import weakref
 from typing import Any
 
 from flambeau.ao.pruning.sparsifier.base_sparsifier import BaseSparsifier
+from flambeau.trace.once import warn_here
 
 
 class BaseScheduler:
@@ -56,7 +56,7 @@ class BaseScheduler:
 
     def _ask_for_last(self) -> None:
         if not self._get_sl_called_within_step:
-            warnings.warn("To get the last sparsity level computed by the scheduler, please use `get_last_sl()`.", stacklevel=3)
+            warn_here("To get the last sparsity level computed by the scheduler, please use `get_last_sl()`.")
 
     def get_sl(self) -> list[float]:
         """The levels for `last_epoch`, one for each group; classes that derive from this one say them."""
@@ -78,18 +78,14 @@ class BaseScheduler:
         """The next epoch's levels."""
         if self._step_count == 1:
             if not hasattr(self.sparsifier.step, "_with_counter"):
-                warnings.warn(
+                warn_here(
                     "Seems like `sparsifier.step()` has been overridden after sparsity scheduler initialization. Please, make sure to call "
                     "`sparsifier.step()` before `scheduler.step()`.",
-                    UserWarning,
-                    stacklevel=2,
                 )
             elif self.sparsifier._step_count < 1:
-                warnings.warn(
+                warn_here(
                     "Detected call of `scheduler.step()` before `sparsifier.step()`. You have to make sure you run the sparsifier.step() BEFORE any "
                     "calls to the scheduler.step().",
-                    UserWarning,
-                    stacklevel=2,
                 )
         self._step_count += 1
         self._get_sl_called_within_step = True

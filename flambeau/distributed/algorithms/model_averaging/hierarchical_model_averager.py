@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
 from flambeau.distributed.algorithms.model_averaging.averagers import ModelAverager
 from flambeau.distributed.algorithms.model_averaging.utils import average_parameters_or_parameter_groups
 from flambeau.distributed.group import default_group, get_world_size, new_subgroups
+from flambeau.trace.once import warn_here
 
 
 class HierarchicalModelAverager(ModelAverager):
@@ -27,9 +27,9 @@ class HierarchicalModelAverager(ModelAverager):
         if warmup_steps < 0:
             raise ValueError(f"Arg ``warmup_steps`` must be a non-negative number, got {warmup_steps}.")
         if periods[-1] == 1:
-            warnings.warn(
+            warn_here(
                 "When the maximum period in arg ``period_group_size_dict`` is 1, averaging parameters costs no less than averaging gradients: "
-                "use DistributedDataParallel alone.", stacklevel=2,
+                "use DistributedDataParallel alone.",
             )  # fmt: skip
         self.warmup_steps = warmup_steps
         self.period_process_group_dict = {

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 import inspect
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar, TypeVar, get_type_hints
 
 import flambeau as torch
+from flambeau.trace.once import warn_here
 from flambeau.utils.data.dataset import Dataset, IterableDataset
 
 T = TypeVar("T")
@@ -257,10 +257,9 @@ def apply_shuffle_settings(datapipe: Any, shuffle: bool | None = None) -> Any:
         return datapipe
     shufflers = [p for p in pipes_of(datapipe) if hasattr(p, "set_shuffle")]
     if not shufflers and shuffle:
-        warnings.warn(
+        warn_here(
             "`shuffle=True` was set, but the datapipe does not contain a `Shuffler`. Adding one at the end. Be aware that the default buffer "
             "size might not be sufficient for your task.",
-            stacklevel=2,
         )
         datapipe = datapipe.shuffle()
         shufflers = [datapipe]
