@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from functools import partial
 from types import CellType, FunctionType, MethodType
-from typing import Any
+from typing import Any, Final
 
+from flambeau.autograd.checkpoint_results import again_as_before, detached, results_of, with_results
 from flambeau.autograd.function import Function
 from flambeau.trace.once import warn_here
 from flambeau.trace.recorder import local
@@ -18,13 +20,14 @@ class _Checkpoint(Function):
     """Forward without history; backward recomputes with history, from the same random state and under the same autocast."""
 
     @staticmethod
-    def forward(ctx: Any, function: Callable[..., Any], captured: Sequence[Any], preserve: bool, contexts: Any, layout: Any, anchor: Any, *inputs: Any) -> Any:
+    def forward(ctx: Any, function: Callable[..., Any], captured: Sequence[Any], preserve: bool, contexts: Any, layout: Any, check: Any, anchor: Any,
+                *inputs: Any) -> Any:  # fmt: skip
         from flambeau.ops.random import default_generator
 
         ctx.function = function
         ctx.captured = captured  # the last of the inputs, as the function holds them
         args = inputs[: len(inputs) - len(captured)]
-        ctx.layout = layout
+        ctx.layout, ctx.check = layout, check
         ctx.autocast = local.main.autocast
         ctx.state = default_generator.state.clone() if preserve else None
         ctx.is_tensor = [hasattr(a, "_meta") for a in args]
@@ -32,7 +35,13 @@ class _Checkpoint(Function):
         ctx.save_for_backward(*[a for a in args if hasattr(a, "_meta")])
         first, ctx.again = contexts
         with first:
-            return _call(function, layout, args)
+            result = _run(ctx.state, function, layout, args)
+        if anchor is None:
+            return result
+        tensors: list[Any] = []
+        shape = results_of(result, tensors)
+        ctx.metas = [(tuple(t.shape), t.dtype, t.device) for t in tensors]
+        return (*tensors, shape)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
@@ -59,6 +68,9 @@ class _Checkpoint(Function):
             outputs = while_switched(*again_under)
         else:  # as long as nothing is freed, the backward pass may come again
             outputs = while_set(g, "state", ctx.state.clone(), while_switched, *again_under)
+        if hasattr(ctx, "metas"):
+            outputs = again_as_before(ctx.metas, outputs, ctx.check)
+            grads = grads[:-1]  # that of what says how they were put together
         pairs = [
             (o, d)
             for o, d in zip(outputs if isinstance(outputs, (tuple, list)) else (outputs,), grads, strict=True)
@@ -66,7 +78,38 @@ class _Checkpoint(Function):
         ]
         wanted = [a for a in (*args, *ctx.captured) if hasattr(a, "_meta") and a.requires_grad]
         found = inner_pass([o for o, _ in pairs], [d for _, d in pairs], wanted, again) if pairs else {}
-        return (None, None, None, None, None, None, *[found.get(id(a)) if hasattr(a, "_meta") else None for a in (*args, *ctx.captured)])
+        return (None, None, None, None, None, None, None, *[found.get(id(a)) if hasattr(a, "_meta") else None for a in (*args, *ctx.captured)])
+
+
+DEBUG: Final[list[bool | None]] = [None]  # what `set_checkpoint_debug_enabled` has said, for all checkpoints in its block
+_WITH_HISTORY: Final[weakref.WeakSet[Any]] = weakref.WeakSet()  # the code of functions that differentiate inside of themselves
+
+
+def _run(state: Any, function: Callable[..., Any], layout: Any, args: Sequence[Any]) -> Any:
+    """The first run, whose intermediate values have no history unless the function asks for gradients itself."""
+    from flambeau.autograd.modes import enable_grad
+    from flambeau.ops.random import default_generator
+
+    code = _code_of(function)
+    if code is None or code not in _WITH_HISTORY:
+        try:
+            return _call(function, layout, args)
+        except RuntimeError as error:
+            if code is None or "does not require grad and does not have a grad_fn" not in str(error):
+                raise
+            _WITH_HISTORY.add(code)
+            if state is not None:
+                default_generator.state = state.clone()
+    with enable_grad():
+        return detached(_call(function, layout, args))
+
+
+def _code_of(function: Any) -> Any:
+    """What functions that are made anew for each call have in common: their code, that of a module's forward."""
+    while isinstance(function, (partial, MethodType)):
+        function = function.func if isinstance(function, partial) else function.__func__
+    function = function if hasattr(function, "__code__") else getattr(type(function), "forward", None)
+    return getattr(function, "__code__", None)
 
 
 def _call(function: Callable[..., Any], layout: Any, leaves: Sequence[Any]) -> Any:
@@ -166,7 +209,7 @@ def checkpoint(
     leaves: list[Any] = []
     if use_reentrant:
         layout = (tuple, [_flattened(args, leaves, 1), _flattened({}, leaves)])
-        return _Checkpoint.apply(function, [], preserve_rng_state, (nullcontext(), nullcontext()), layout, None, *leaves)
+        return _Checkpoint.apply(function, [], preserve_rng_state, (nullcontext(), nullcontext()), layout, None, None, *leaves)
     contexts = context_fn() if context_fn is not None else (nullcontext(), nullcontext())
     layout = (tuple, [_flattened(args, leaves), _flattened(kwargs, leaves)])
     given = {id(a) for a in leaves}
@@ -177,7 +220,9 @@ def checkpoint(
     # a graph needs a differentiable input even where only parameters inside want gradients
     anchor = empty(0, requires_grad=True)
     captured = [t for t in held if id(t) not in given]
-    return _Checkpoint.apply(function, captured, preserve_rng_state, contexts, layout, anchor, *leaves, *captured)
+    check = (determinism_check, debug if DEBUG[0] is None else DEBUG[0])
+    *tensors, shape = _Checkpoint.apply(function, captured, preserve_rng_state, contexts, layout, check, anchor, *leaves, *captured)
+    return with_results(shape, iter(tensors))
 
 
 def checkpoint_sequential(functions: Any, segments: int, input: Any, use_reentrant: bool | None = None, **kwargs: Any) -> Any:

@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
+from flambeau.autograd.checkpoint import DEBUG as _debug
 from flambeau.autograd.checkpoint import checkpoint, checkpoint_sequential
+from flambeau.autograd.checkpoint_results import CheckpointError
 from flambeau.autograd.function import Function
 from flambeau.trace.once import warn_here
 
@@ -32,11 +34,6 @@ __all__ = [
 ]  # fmt: skip
 
 SAC_IGNORED_OPS: set[Any] = set()
-_debug: list[bool | None] = [None]
-
-
-class CheckpointError(RuntimeError):
-    """What was computed again differs from what was computed first."""
 
 
 class CheckpointFunction(Function):
@@ -135,7 +132,7 @@ def set_checkpoint_early_stop(enable: bool) -> Any:
 
 @contextmanager
 def set_checkpoint_debug_enabled(enabled: bool | None) -> Any:
-    """Accepted and remembered for the block."""
+    """Say in the block, or not, that what a checkpoint computes again differs because of `debug`, whatever `debug` is at the call."""
     before = _debug[0]
     _debug[0] = enabled
     try:
