@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from flambeau.autograd import hooks
+from flambeau.foreign import refuse
+from flambeau.trace.once import warn_here
 
 
 class VariableMeta(type):
@@ -29,9 +31,18 @@ class ImperativeEngine:
 
 
 class Variable(metaclass=VariableMeta):
-    """`Variable(tensor)` is the tensor itself: variables and tensors are one since PyTorch 0.4."""
+    """`Variable(tensor, requires_grad=False)`: a tensor over the same memory that has no history, as it was made before PyTorch 0.4."""
 
     _execution_engine = ImperativeEngine()
 
-    def __new__(cls, data: Any, requires_grad: bool = False, volatile: bool = False) -> Any:
-        return data.requires_grad_() if requires_grad else data
+    def __new__(cls, data: Any = None, requires_grad: bool = False, volatile: bool = False) -> Any:
+        import flambeau as torch
+
+        if data is None:
+            data = torch.empty(0)
+        if not isinstance(data, torch.Tensor):
+            refuse((data,), "Variable()")
+            raise TypeError(f"Variable data has to be a tensor, but got {type(data).__name__}")
+        if volatile:
+            warn_here("volatile was removed and now has no effect. Use `with torch.no_grad():` instead.")
+        return data.detach().requires_grad_(bool(requires_grad))

@@ -240,3 +240,21 @@ def test_older_names() -> None:
         assert ft.autograd.variable.Variable(ft.ones(1), requires_grad=True).requires_grad
     with pytest.raises(NotImplementedError):
         graph.allow_mutation_on_saved_tensors()
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+@pytest.mark.parametrize("kind", ["leaf", "leaf with gradients", "result", "parameter"])
+def test_variables_are_new_leaves_over_the_same_memory(kind: str, requires_grad: bool) -> None:
+    found = []
+    for m in (ft, torch):
+        x = {"leaf": lambda m=m: m.ones(2), "leaf with gradients": lambda m=m: m.ones(2, requires_grad=True),
+             "result": lambda m=m: m.ones(2, requires_grad=True) * 2, "parameter": lambda m=m: m.nn.Parameter(m.ones(2))}[kind]()  # fmt: skip
+        v = m.autograd.Variable(x, requires_grad=requires_grad)
+        facts = [v is x, v.is_leaf, v.requires_grad, v.grad_fn is None, v.data_ptr() == x.data_ptr(), type(v) is m.Tensor]
+        if requires_grad:
+            (v * 3).sum().backward()
+            facts += [v.grad.tolist(), x.grad if x.is_leaf else None]
+        with m.no_grad():
+            v.mul_(5)
+        found.append((facts, x.tolist()))
+    assert found[0] == found[1]
