@@ -14,7 +14,7 @@ from math import inf
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from flambeau.autograd import fitting, kept_stages
+from flambeau.autograd import fitting, kept_stages, together
 from flambeau.autograd.captures import goes_on
 from flambeau.autograd.contents import exchanged, part, replaced, within
 from flambeau.autograd.differentiate import Region, differentiate
@@ -92,6 +92,7 @@ class Engine:
         self.retain = retain or create
         self.create = create
         self.accumulates = accumulate
+        self.together = False  # whether other threads have passes
         self.targets = targets
         self.found: dict[int, Tensor] = {}  # id(target) -> gradient
         self.target_ids = {id(t) for t in targets} if targets is not None else set()
@@ -334,6 +335,12 @@ class Engine:
         # After an in-place view of the leaf without gradients that came after its use, the gradient has to fit as it is.
         if gradient._meta.shape != t._meta.shape and not gradient.is_sparse:
             gradient, given = gradient.expand(t.shape), True
+        if self.together:
+            together.add(self.tr, self._add_to, t, gradient, given)
+        else:
+            self._add_to(t, gradient, given)
+
+    def _add_to(self, t: Tensor, gradient: Tensor, given: bool) -> None:
         so_far = t._grad
         if hasattr(t, "_for_gradients"):  # a DTensor, whose `.grad` is one
             gradient, so_far = t._for_gradients()[0](gradient), t.grad
@@ -614,7 +621,7 @@ def backward(
     if inputs is None and not create_graph and len(tensors) == 1 and grad_tensors[0] is None and tensors[0]._gen == tr.gen:
         key = (BACKWARD, tensors[0]._slot, retain_graph)
         state = tr.state.children.get(key)
-        if state is not None and _again(tr, state):
+        if state is not None and len(together.THREADS) < 2 and _again(tr, state):
             if LISTENERS:
                 _tell([tr.boundaries[slot].tensor for slot in state.info.slots])
             return
@@ -624,7 +631,9 @@ def backward(
         return
     tensors = _read(tensors)
     before = tr.state
+    beside = together.begin(tr)
     engine = Engine(retain_graph, create_graph, inputs, accumulate=True)
+    engine.together = beside
 
     def accumulate() -> None:
         _seed_all(engine, tensors, grad_tensors)
@@ -636,7 +645,7 @@ def backward(
             if gradient is not None:
                 engine.accumulate(t, gradient, True)
 
-    tr.holding(accumulate)
+    together.pass_of(beside, partial(tr.holding, accumulate))
     if key is not None and not tr.state.external:
         _remember(before, key, tr.state)
     if LISTENERS:

@@ -19,7 +19,6 @@ import threading
 from time import perf_counter, sleep
 from typing import TYPE_CHECKING, Any, Final
 
-from flambeau.runtime import forking
 from flambeau.trace import quiet
 from flambeau.trace.blank import blank
 from flambeau.trace.evaluate import flush, graph_of
@@ -28,7 +27,7 @@ from flambeau.trace.meta import CPU
 from flambeau.trace.recorder import Trace, local, storage_of
 from flambeau.trace.state import State
 from flambeau.trace.storage import Storage
-from flambeau.trace.traces import TAKEN, TRACE_SLOTS, next_index, trace_of
+from flambeau.trace.traces import ENDING, TAKEN, TAKING, TRACE_SLOTS, next_index, trace_of
 from flambeau.trace.whereabouts import between_calls
 
 if TYPE_CHECKING:
@@ -39,8 +38,6 @@ _INTERVAL: Final = 0.005  # seconds between switches of threads while a trace is
 _PATIENCE: Final = 0.1  # seconds until a value is computed beside a thread that is in the middle of a call
 _PATIENCE_TO_RECORD: Final = 0.5  # the same where the tensor is recorded with
 GIVE_UP: Final = 5.0  # seconds after that, where that cannot be done
-_one_by_one: Final = threading.RLock()  # held while a trace is taken, and while it is run
-forking.keep_out(_one_by_one)
 _started: Final[set[int]] = set()  # of what is taken, what is being run
 
 
@@ -109,9 +106,12 @@ def _is_under_way(t: Tensor, storage: Storage | None, gen: int, to_record: bool)
         return True
     if storage is not None and storage.has_value() and not (to_record and without_history(t)):
         return False
+    this = threading.get_ident()
     for g in (gen, t._gen):
         tr = trace_of(g)
-        if tr is not None and tr.running == g and tr.thread is not threading.current_thread() and tr.thread.is_alive():
+        if tr is None or tr.running != g or tr.thread is threading.current_thread():
+            continue
+        if tr.thread.is_alive() or ENDING.get(g % TRACE_SLOTS, this) != this:
             sleep(NAP)
             return True
     return False
@@ -140,7 +140,7 @@ def take(owner: Trace, gen: int) -> None:
     """Take what a trace has pending, if its thread is between two calls."""
     apart, barrier = Trace(next_index()), State(None, None)
     barrier.grad_enabled, barrier.stepwise = owner.grad_enabled, owner.state.stepwise
-    with _one_by_one:
+    with TAKING:
         interval = sys.getswitchinterval()
         try:
             quiet.begin()  # finalizers are Python code
@@ -172,7 +172,7 @@ def take(owner: Trace, gen: int) -> None:
 
 def run_taken(gen: int) -> None:
     """Run what has been taken, or wait until another thread has. Within its own run (which ends the traces of threads that have ended) nothing is done."""
-    with _one_by_one:
+    with TAKING:
         apart = TAKEN.get(gen)
         if apart is not None and gen not in _started:
             try:

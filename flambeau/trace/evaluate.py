@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import threading
 from collections.abc import Callable
 from sys import getrefcount
 from time import perf_counter_ns
@@ -29,7 +30,7 @@ from flambeau.trace.mutation import Assignment
 from flambeau.trace.recorder import Fragment, Trace, local
 from flambeau.trace.state import State
 from flambeau.trace.storage import Storage
-from flambeau.trace.traces import TRACE_SLOTS, TRACES, release
+from flambeau.trace.traces import ENDING, TAKING, TRACE_SLOTS, TRACES, release
 from flambeau.trace.while_set import while_switched
 
 if TYPE_CHECKING:
@@ -512,12 +513,19 @@ def elsewhere(t: Tensor) -> Storage:
 def end_traces_of_dead_threads() -> None:
     """Run what threads that have ended left pending (their writes must be seen), and forget their traces."""
     for index, tr in list(TRACES.items()):
-        if not tr.thread.is_alive():
-            TRACES.pop(index, None)
+        if tr.thread.is_alive() or ENDING.get(index) == threading.get_ident():
+            continue
+        with TAKING:  # whoever wants a value of it waits here, or sees that it is run
+            if TRACES.get(index) is not tr or index in ENDING:
+                continue
+            ENDING[index] = threading.get_ident()
             try:
                 flush(tr, "end of its thread")
             except Exception:  # nobody waits for it: whoever reads a value of it is told that there is none
                 continue
+            finally:
+                TRACES.pop(index, None)
+                ENDING.pop(index, None)
 
 
 def synchronize(reason: str = "synchronize") -> None:

@@ -23,6 +23,9 @@ TRACE_SLOTS: Final = 1 << 16  # generation % TRACE_SLOTS is the index of the tra
 SHARED: Final = (1 << 62) - 1  # a generation that no trace has: native code, which knows nothing of other traces, leaves such a storage alone
 TRACES: Final[dict[int, Trace]] = {}
 TAKEN: Final[dict[int, Trace]] = {}  # by generation: what another thread has taken and has not run yet (elsewhere.py)
+TAKING: Final = threading.RLock()  # held while a trace is taken from its thread, or is that of one that has ended, and while it is run
+ENDING: Final[dict[int, int]] = {}  # by index: the identity of the thread that runs what a thread that has ended left pending
+forking.keep_out(TAKING)
 SHARING: Final = threading.RLock()  # held while a tensor is made known to one of several traces, and while one of them writes
 forking.keep_out(SHARING)
 _indices = itertools.count()

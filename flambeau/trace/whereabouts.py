@@ -9,8 +9,9 @@ from typing import Final
 from flambeau.runtime.python_code import GENERATED
 
 _PACKAGE: Final = str(Path(__file__).parent.parent)
-# Between the calls of these parts of the package a trace is whole, as between those of a user's program.
-_OUTSIDE: Final = tuple(f"{_PACKAGE}/{name}/" for name in ("nn/modules", "nn/parallel", "utils/data", "distributed", "multiprocessing", "testing", "cli"))
+# Between the calls of these parts of the package a trace is whole, as between those of a user's program. (`flambeau run` is below all of a program's frames.)
+_FOLDERS: Final = ("nn/modules", "nn/parallel", "utils/data", "distributed", "multiprocessing", "testing", "cli")
+_OUTSIDE: Final = (*[f"{_PACKAGE}/{name}/" for name in _FOLDERS], f"{_PACKAGE}/__main__.py")
 
 
 def between_calls(at: FrameType | None) -> bool:
