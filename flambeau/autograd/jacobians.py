@@ -115,7 +115,7 @@ def numeric(function: Function, inputs: Sequence[Any], which: int, eps: float, m
             for row, change in zip(found, changes, strict=True):
                 row[(i, slice(None), *((int(axis == 1j),) if x.dtype.is_complex else ()))] = change
     if not found:
-        found = [np.zeros((x.numel(), t.numel()), dtype=np.complex128) for t in _values(function(*inputs))]
+        found = [np.zeros((x.numel(), t.numel()) + (2,) * x.dtype.is_complex, dtype=np.complex128) for t in _values(function(*inputs))]
     return found
 
 

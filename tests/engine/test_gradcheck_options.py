@@ -134,3 +134,14 @@ def test_what_gradcheck_refuses() -> None:
         flambeau.autograd.gradcheck(lambda x: x, x.detach())
     with pytest.warns(UserWarning, match="Input #0 requires gradient and is not a double precision"):
         flambeau.autograd.gradcheck(lambda x: x, flambeau.ones(1, requires_grad=True), atol=0.1)
+
+
+@pytest.mark.parametrize("shape", [(0, 5), (2, 0), (1,), ()])
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+@pytest.mark.parametrize("fast_mode", [True, False])
+def test_few_elements(shape: tuple[int, ...], dtype: str, fast_mode: bool) -> None:
+    for m in (flambeau, torch):
+        x = m.rand(shape, dtype=getattr(m, dtype)).requires_grad_()
+        for function in (lambda x: x * 2, lambda x: (x.sum(), x.exp())):
+            assert m.autograd.gradcheck(function, x, check_forward_ad=True, fast_mode=fast_mode)
+            assert m.autograd.gradgradcheck(function, x, fast_mode=fast_mode)
