@@ -336,7 +336,7 @@ class Engine:
         if gradient._meta.shape != t._meta.shape and not gradient.is_sparse:
             gradient, given = gradient.expand(t.shape), True
         if self.together:
-            together.add(self.tr, self._add_to, t, gradient, given)
+            together.add(self.tr, flush, self._add_to, t, gradient, given)
         else:
             self._add_to(t, gradient, given)
 
@@ -631,7 +631,7 @@ def backward(
         return
     tensors = _read(tensors)
     before = tr.state
-    beside = together.begin(tr)
+    beside = together.begin(tr, flush)
     engine = Engine(retain_graph, create_graph, inputs, accumulate=True)
     engine.together = beside
 

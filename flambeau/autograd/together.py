@@ -10,11 +10,12 @@ import threading
 import weakref
 from collections.abc import Callable
 from time import perf_counter, sleep
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from flambeau.runtime import forking
-from flambeau.trace.evaluate import flush
-from flambeau.trace.recorder import Trace
+
+if TYPE_CHECKING:
+    from flambeau.trace.recorder import Trace
 
 THREADS: Final[weakref.WeakSet[threading.Thread]] = weakref.WeakSet()  # that have begun a pass
 _alone: Final[set[int]] = set()  # identities of threads whose passes began when no other had one
@@ -24,7 +25,7 @@ _NAP: Final = 5e-5  # seconds
 _PATIENCE: Final = 1.0  # a pass may itself wait for this thread (in a hook): then it is no longer waited for
 
 
-def begin(tr: Trace) -> bool:
+def begin(tr: Trace, flush: Callable[[Trace, str], Any]) -> bool:
     """Whether other threads have passes beside one that begins now. Then what the first of them has under way has ended, and this trace, too."""
     if tr.thread not in THREADS:
         THREADS.add(tr.thread)
@@ -49,7 +50,7 @@ def pass_of(beside: bool, function: Callable[[], Any]) -> Any:
         _alone.discard(this)
 
 
-def add(tr: Trace, function: Callable[..., None], *args: Any) -> None:
+def add(tr: Trace, flush: Callable[[Trace, str], Any], function: Callable[..., None], *args: Any) -> None:
     """Add to a gradient that other threads add to."""
     with _ADDING:
         function(*args)
