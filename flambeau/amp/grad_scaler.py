@@ -195,11 +195,11 @@ class GradScaler:
             raise RuntimeError("step() has already been called since the last update().")
         if getattr(optimizer, "_step_supports_amp_scaling", False):  # it reads the two attributes, or asks the scaler, and decides by itself
             if "grad_scaler" in inspect.signature(optimizer.step).parameters:
-                warnings.warn(
+                warn_here(
                     "GradScaler is going to stop passing itself as a keyword argument to the passed optimizer. In the near future GradScaler "
                     "registers `grad_scale: Tensor` and `found_inf: Tensor` to the passed optimizer and let the optimizer use them directly.",
-                    FutureWarning, stacklevel=2,
-                )  # fmt: skip
+                    FutureWarning,
+                )
                 result = optimizer.step(*args, **{**kwargs, "grad_scaler": self})
                 state["stage"] = OptState.STEPPED
                 return result

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from flambeau.autograd import fitting
 from flambeau.autograd.function_results import Result, check_written, saved_results, write_again
 from flambeau.autograd.hooks import saved
-from flambeau.trace.programs import program_of
 from flambeau.trace.once import warn_here
+from flambeau.trace.programs import program_of
 from flambeau.trace.recorder import Fragment, Trace, local
 from flambeau.trace.while_set import while_set
 

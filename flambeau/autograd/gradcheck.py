@@ -240,7 +240,13 @@ def gradgradcheck(
     check_grad_dtypes: bool = False, check_batched_grad: bool = False, check_fwd_over_rev: bool = False, check_rev_over_rev: bool = True,
     fast_mode: bool = False, masked: bool = False,
 ) -> bool:  # fmt: skip
-    """gradcheck of the gradients themselves; `check_fwd_over_rev`: by tangents through the backward pass, too."""
+    """`gradcheck` of the gradients of `func`, a function of `inputs` (tensors of float64, any shapes), themselves.
+
+    `grad_outputs`: what the results' gradients begin from, a tensor of each result's shape; random without it, and not contiguous with
+    `gen_non_contig_grad_outputs`. `check_rev_over_rev`: by a backward pass through the backward pass; `check_fwd_over_rev`: by tangents through it.
+    `eps`, `atol`, `rtol`, `raise_exception`, `nondet_tol`, `check_undefined_grad`, `check_grad_dtypes`, `check_batched_grad`, `fast_mode` and `masked` are
+    those of `gradcheck`. Errors: GradcheckError where a second gradient is wrong (False with `raise_exception=False`).
+    """
     from flambeau.autograd.engine import grad
     from flambeau.testing.creation import make_tensor
 

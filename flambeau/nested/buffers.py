@@ -45,6 +45,7 @@ def _nested_view_from_buffer(self: Tensor, nested_size: Tensor, nested_strides: 
         if prod(shape) and (start < 0 or last >= self.numel()):
             raise RuntimeError(f"{name}: a component of sizes {shape} with strides {stride} from {start} lies outside of a buffer of {self.numel()} elements")
     plain, begins = _nested_compute_contiguous_strides_offsets(nested_size)
-    components = [self.as_strided(tuple(shape), tuple(stride), self.storage_offset() + start) for shape, stride, start in zip(sizes, strides, starts, strict=True)]
+    begin = self.storage_offset()
+    components = [self.as_strided(tuple(shape), tuple(stride), begin + start) for shape, stride, start in zip(sizes, strides, starts, strict=True)]
     whole = plain.tolist() == strides and begins.tolist() == starts and sum(map(prod, sizes)) == self.numel()
     return strided(components, self if whole else None)
