@@ -338,14 +338,17 @@ class Trace:
             self.after_taken()
         if len(TRACES) == 1 and not self.shared:
             return self._resolve(t)
-        from flambeau.trace.stand_ins import bring
+        from flambeau.trace.stand_ins import bring, is_elsewhere
 
-        slot = bring(self, t)  # before the lock: another thread may have to go on first
-        if slot >= 0:
-            return slot
-        with SHARING:
-            storage = t._storage
-            return self._resolve(t) if storage is None or storage not in self.shared else named(self, storage, self._resolve, t)
+        while True:
+            slot = bring(self, t)  # before the lock: another thread may have to go on first
+            if slot >= 0:
+                return slot
+            with SHARING:
+                if is_elsewhere(self, t):
+                    continue  # again: the other thread has gone on while this one waited for the lock
+                storage = t._storage
+                return self._resolve(t) if storage is None or storage not in self.shared else named(self, storage, self._resolve, t)
 
     def _resolve(self, t: Tensor) -> int:
         if self.symbolic:  # all tensors of the call were known when this began: another thread has taken one since
