@@ -51,9 +51,10 @@ class iinfo:
     def __init__(self, type: dtype) -> None:
         if type.category != 1:
             raise TypeError(f"torch.iinfo() requires an integer input type. Use torch.finfo to handle '{type}'")
+        is_signed = dtypes.INTEGER_OF.get(type, type).is_signed
         self.bits = 8 * type.itemsize
-        self.max = (1 << (self.bits - int(type.is_signed))) - 1
-        self.min = -(1 << (self.bits - 1)) if type.is_signed else 0
+        self.max = (1 << (self.bits - int(is_signed))) - 1
+        self.min = -(1 << (self.bits - 1)) if is_signed else 0
         self.dtype = type.name
 
     def __repr__(self) -> str:

@@ -16,6 +16,7 @@ class RaggedSize:
     """The size of the ragged dim, as shapes show it: j1, or 4*j1. Equal only to itself; it is at least 2, as far as comparisons with numbers go."""
 
     __slots__ = ("factor", "number")
+    is_symbolic_size = True  # it may stand in a torch.Size
 
     def __init__(self, number: int, factor: int = 1) -> None:
         self.number = number

@@ -15,8 +15,8 @@ from flambeau.symbols import Sym, symbolic
 
 def _integer(place: int, size: Any) -> int:
     """A size as an int; symbols stay what they are."""
-    if isinstance(size, int) and size.__class__ is not bool:
-        return size
+    if (isinstance(size, int) and size.__class__ is not bool) or hasattr(size, "is_symbolic_size"):
+        return size  # type: ignore[no-any-return]
     try:
         return index(size)
     except TypeError as error:

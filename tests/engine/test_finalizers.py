@@ -15,7 +15,8 @@ import pytest
 import flambeau as fb
 from flambeau import nn
 from flambeau.trace.recorder import local
-from flambeau.trace.traces import TRACES, note
+from flambeau.trace.storage import Storage
+from flambeau.trace.traces import TRACE_SLOTS, TRACES, note
 from tests.threads import Thread, join
 
 
@@ -199,16 +200,13 @@ def test_what_another_thread_makes_of_a_tensor_that_a_finalizer_looks_at_stays(r
 
 def test_a_trace_that_has_ended_shares_nothing() -> None:
     """Another thread may run what it has pending after one has seen that a storage is its own."""
-    x = fb.arange(3.0)
-    pending = x + 1.0
-    storage, tr = x._storage, local.trace
-    assert storage is not None and storage.gen == tr.gen
-    before = storage.gen
-    pending.tolist()
-    storage.gen = before
+    tr = local.trace
+    storage = Storage(None, tr.gen - TRACE_SLOTS, 0)
     note(tr, storage)
     assert storage not in tr.shared and storage not in tr.reading
-    storage.gen = -1
+    storage.gen = tr.gen
+    note(tr, storage)
+    assert tr.shared.pop(storage) == 0
 
 
 def test_callbacks_of_weak_references_record() -> None:

@@ -11,6 +11,8 @@ import pytest
 import flambeau as fb
 from tests.threads import Thread, join
 
+pytestmark = pytest.mark.usefixtures("whole")  # what is learned when does not depend on which short paths other tests have taken
+
 
 def immediate(function: Callable[[], Any], times: int = 12) -> int:
     """How many of the calls of the last of `times` runs were immediate."""

@@ -11,6 +11,8 @@ import pytest
 import flambeau as ft
 from flambeau.autograd import differentiate as walks
 
+pytestmark = pytest.mark.usefixtures("whole")  # in pieces a pass also visits where these begin
+
 
 class Steps:
     """Nodes that walks have come to, those whose rules they have asked, and those that were put into an index."""

@@ -76,9 +76,18 @@ def test_errors_and_other_settings() -> None:
         torch.set_num_interop_threads(0)
 
 
-def test_deterministic_always() -> None:
-    assert torch.are_deterministic_algorithms_enabled()
+@pytest.fixture
+def deterministic_modes() -> Iterator[None]:
+    """Afterwards they are what they were."""
+    yield
     torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.usefixtures("deterministic_modes")
+def test_deterministic_modes_are_what_was_set() -> None:
+    torch.use_deterministic_algorithms(False)
+    assert not torch.are_deterministic_algorithms_enabled() and torch.get_deterministic_debug_mode() == 0
+    torch.use_deterministic_algorithms(True)
     assert torch.are_deterministic_algorithms_enabled() and torch.get_deterministic_debug_mode() == 2
     torch.use_deterministic_algorithms(True, warn_only=True)
     assert torch.is_deterministic_algorithms_warn_only_enabled() and torch.get_deterministic_debug_mode() == 1
