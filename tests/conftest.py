@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from flambeau.trace import tiers
-from tests.engine.nothing_known import forget_places
 
 # Tests are of good code: a kernel's plain code (runtime/twice.py) would be all that a test sees on a machine without a cache. Plain code has tests of its own.
 os.environ.setdefault("FLAMBEAU_COMPILE_PROCESSES", "1")
@@ -53,14 +52,6 @@ def short_collections() -> Iterator[None]:
     gc.freeze()
     yield
     gc.unfreeze()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def no_known_paths() -> Iterator[None]:
-    """Which paths come back is not known when a file of tests begins: when a loop settles must not depend on the files before it."""
-    with pytest.MonkeyPatch.context() as patch:
-        forget_places(patch)
-        yield
 
 
 @pytest.fixture

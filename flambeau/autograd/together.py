@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 THREADS: Final[weakref.WeakSet[threading.Thread]] = weakref.WeakSet()  # that have begun a pass
 _alone: Final[set[int]] = set()  # identities of threads whose passes began when no other had one
 _ADDING: Final = threading.RLock()
+_BEGINNING: Final = threading.RLock()  # held while the set is changed or read
 forking.keep_out(_ADDING)
+forking.keep_out(_BEGINNING)
 _NAP: Final = 5e-5  # seconds
 _PATIENCE: Final = 1.0  # a pass may itself wait for this thread (in a hook): then it is no longer waited for
 
@@ -28,8 +30,13 @@ _PATIENCE: Final = 1.0  # a pass may itself wait for this thread (in a hook): th
 def begin(tr: Trace, flush: Callable[[Trace, str], Any]) -> bool:
     """Whether other threads have passes beside one that begins now. Then what the first of them has under way has ended, and this trace, too."""
     if tr.thread not in THREADS:
-        THREADS.add(tr.thread)
-    if len(THREADS) < 2 or not any(t is not tr.thread and t.is_alive() for t in list(THREADS)):
+        with _BEGINNING:
+            THREADS.add(tr.thread)
+    if len(THREADS) < 2:
+        return False
+    with _BEGINNING:  # others begin meanwhile
+        threads = list(THREADS)
+    if not any(t is not tr.thread and t.is_alive() for t in threads):
         return False
     this, until = threading.get_ident(), perf_counter() + _PATIENCE
     while _alone - {this} and perf_counter() < until:
