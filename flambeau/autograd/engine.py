@@ -22,7 +22,6 @@ from flambeau.autograd.hooks import OfNode, Pass, current, keep, pack_saved, sav
 from flambeau.autograd.kept_segment import KeptSegment
 from flambeau.autograd.segment import Segment, SegmentForward, Tape, TapeAt, TraceForward, known_tape, trace_region
 from flambeau.autograd.ways import Ways, spread, tape_spread
-from flambeau.compiler.graph import contiguous_strides
 from flambeau.devices import CPU
 from flambeau.ops.signatures import flag
 from flambeau.statistics import counters
@@ -33,7 +32,7 @@ from flambeau.trace.classes import follow
 from flambeau.trace.debugging import untraced
 from flambeau.trace.evaluate import flush
 from flambeau.trace.existing import maker
-from flambeau.trace.meta import is_dense
+from flambeau.trace.meta import dense_strides, is_dense
 from flambeau.trace.programs import program_of
 from flambeau.trace.recorder import _TENSOR, GRAD_MODE, Boundary, Fragment, Trace, local, run_in, storage_of
 from flambeau.trace.state import BACKWARD, SEGMENT, State
@@ -192,8 +191,7 @@ class Engine:
             like, m = self.leaves[key]._meta, gradient._meta
             if type(gradient) is not _TENSOR[0] or gradient.is_sparse or m.shape != like.shape:
                 continue
-            strides = like.strides if is_dense(like.shape, like.strides) else contiguous_strides(like.shape)
-            if m.strides != strides or m.offset or m.dynamic or uses[id(storage_of(gradient))] > 1:
+            if m.strides != dense_strides(like.shape, like.strides) or m.offset or m.dynamic or uses[id(storage_of(gradient))] > 1:
                 self.sums[key] = _own_copy(self.leaves[key], gradient)
 
     # -- one region -----------------------------------------------------------------------------------------------
@@ -526,7 +524,7 @@ class Engine:
             v = fragment.value(g._slot)
             if not self.create and slot in boundaries and boundaries[slot].history is None:
                 like = region.value(slot)
-                strides = like.strides if is_dense(like.shape, like.strides) else contiguous_strides(like.shape)
+                strides = dense_strides(like.shape, like.strides)
                 if v.base is not None or g._slot < fragment.first or g._slot in seen or v.strides != strides:
                     g = prim.copy(g, strides=strides)
             seen.add(g._slot)
@@ -563,7 +561,7 @@ def _own_copy(t: Tensor, gradient: Tensor) -> Tensor:
     m = t._meta
     if type(gradient) is not _TENSOR[0] or gradient._meta.shape != m.shape:
         return gradient.clone()  # sparse, nested, or of a subclass
-    return _relayout(gradient, m.strides if is_dense(m.shape, m.strides) else contiguous_strides(m.shape))  # type: ignore[no-any-return]
+    return _relayout(gradient, dense_strides(m.shape, m.strides))  # type: ignore[no-any-return]
 
 
 def taken_out(gradient: Tensor) -> Tensor:

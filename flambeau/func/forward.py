@@ -18,7 +18,7 @@ from flambeau.func.batch import BatchedTensor, wrap
 from flambeau.func.levels import Expansion, Level, LevelTensor, _new, bottom, derive, expand_in, packed, rebuild
 from flambeau.ops.primitives.forward import push
 from flambeau.tensor import Tensor, inner_dict
-from flambeau.trace.meta import Meta, is_dense
+from flambeau.trace.meta import Meta, dense_strides, is_dense
 from flambeau.trace.programs import program_of
 from flambeau.trace.recorder import _TENSOR, local, run_in, storage_of
 
@@ -223,7 +223,7 @@ def _laid_out(tangent: Any, primal: Any) -> Any:
         return tangent
     from flambeau.ops.shape import _relayout
 
-    strides = m.strides if is_dense(m.shape, m.strides) else contiguous_strides(m.shape)
+    strides = dense_strides(m.shape, m.strides)
     return tangent if tangent._meta.strides == strides else _relayout(tangent, strides)
 
 

@@ -197,6 +197,11 @@ def is_dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
     return True
 
 
+def dense_strides(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
+    """These strides if they are dense, else those of row-major order: how a copy, or a gradient, of such a tensor is laid out."""
+    return strides if is_dense(shape, strides) else contiguous_strides(shape)
+
+
 def same_layout(shape: tuple[int, ...], a: tuple[int, ...], b: tuple[int, ...]) -> bool:
     """Whether two stride tuples address the same elements in the same order (size-1 dimensions do not matter)."""
     return a == b or all(x == y or size == 1 for x, y, size in zip(a, b, shape, strict=True)) or 0 in shape

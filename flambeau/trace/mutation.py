@@ -11,7 +11,6 @@ from sys import getrefcount
 from typing import TYPE_CHECKING, Any
 
 from flambeau import dtypes
-from flambeau.compiler.graph import contiguous_strides
 from flambeau.devices import META
 from flambeau.foreign import refuse
 from flambeau.runtime.untracked import record
@@ -23,7 +22,7 @@ from flambeau.trace.classes import follow
 from flambeau.trace.debugging import untraced
 from flambeau.trace.liveness import HELD
 from flambeau.trace.loops import FAR, ends_round
-from flambeau.trace.meta import is_dense, meta, same_layout
+from flambeau.trace.meta import dense_strides, is_dense, meta, same_layout
 from flambeau.trace.once import warn_here
 from flambeau.trace.overlap import assigned_strides, is_assigned_to_itself, refuse_overlap, refuse_unlike
 from flambeau.trace.place import here
@@ -630,8 +629,7 @@ def _slow(tr: Trace, key: Any, target: Tensor, source: Tensor, root_slot: int, f
             if m.requires_grad and not value._meta.requires_grad and tr.grad_enabled:
                 is_new = False  # the flag that it keeps needs a slot of its own
             if not is_new or v.base is not None or not same_layout(m.shape, v.strides, m.strides):
-                strides = m.strides if is_dense(m.shape, m.strides) else contiguous_strides(m.shape)
-                value = prim.copy(value, strides=_normal_strides(m.shape, strides))
+                value = prim.copy(value, strides=_normal_strides(m.shape, dense_strides(m.shape, m.strides)))
             result["root"], result["target"] = value._slot, value
             if viewed or tuple(fragment.value(value._slot).strides) != m.strides:
                 result["target"] = prim.as_strided(value, shape=tuple(m.shape), strides=m.strides, offset=m.offset)
