@@ -741,7 +741,7 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     d = dim_of(dim, input._meta.ndim)
     if index._meta.ndim > 1:
         raise IndexError(f"index_select(): Index is supposed to be a vector, got shape {tuple(index._meta.shape)}")
-    if input._meta.ndim and not input._meta.shape[d] and index._meta.numel:
+    if input._meta.ndim > 1 and not input._meta.shape[d] and index._meta.numel:  # of one dim: an index out of range, as in PyTorch
         raise RuntimeError(f"index_select(): self indexing axis dim should be positive: dim {d} of a tensor of shape {tuple(input._meta.shape)} has no entries")
     position = _lift(_check_index(index, "index_select", input, d))
     if input._meta.ndim == 0:
