@@ -200,7 +200,7 @@ for _name in ("softmax", "log_softmax"):
     setattr(Tensor, _name, _lazy_softmax(_name))
 
 from flambeau import autograd
-from flambeau.autograd.modes import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
+from flambeau import wiring as _wiring
 from flambeau.printing import set_printoptions
 from flambeau.queries import (
     _assert,
@@ -238,6 +238,7 @@ from flambeau.queries import (
     typename,
     use_deterministic_algorithms,
 )  # fmt: skip
+from flambeau.trace.grad_modes import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 
 globals().update(_dtypes.NAMED_BY_NAME)
 globals().update({_d.name: _d for _d in _dtypes.LIMITED})

@@ -18,9 +18,10 @@ from flambeau.dtypes import dtype
 from flambeau.runtime import shared_memory
 from flambeau.runtime.buffers import allocate, foreign
 from flambeau.runtime.memory import view_as_numpy
-from flambeau.tensor import Tensor, from_storage
+from flambeau.tensor import Tensor
 from flambeau.trace.blank import blank, no_data
 from flambeau.trace.meta import meta
+from flambeau.trace.objects import from_storage
 from flambeau.trace.once import warn_once
 from flambeau.trace.storage import Storage
 

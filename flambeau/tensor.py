@@ -11,16 +11,16 @@ from flambeau.devices import CPU, META, Device
 from flambeau.dtypes import dtype
 from flambeau.foreign import refuse
 from flambeau.runtime import memory
-from flambeau.trace import reading, recorder
+from flambeau.trace import reading
 from flambeau.trace.blank import refuse_read
 from flambeau.trace.debugging import in_a_trace_function
 from flambeau.trace.evaluate import observe, observed
 from flambeau.trace.existing import from_buffer as from_buffer
-from flambeau.trace.existing import from_storage as from_storage
 from flambeau.trace.immediate import replay
 from flambeau.trace.meta import CONJ, NEG, Meta, Size, meta
+from flambeau.trace.objects import _TENSOR, bare, from_storage, inner_dict, is_view, twin
 from flambeau.trace.once import warn_here
-from flambeau.trace.recorder import Trace, is_view, local, storage_of
+from flambeau.trace.recorder import Trace, local, storage_of
 from flambeau.trace.storage import FAMILIES, Storage
 from flambeau.trace.strides import has_format
 from flambeau.trace.tiers import OPEN
@@ -46,7 +46,7 @@ class Tensor(Methods):
     name the pending value in a trace; `_storage` is shared with views; `_meta` has shape, strides, dtype and gradient flags.
     """
 
-    # Every tensor has these, at fixed places: native code reads them (trace/known_edge.py). What is `__dict__`'s has its default here.
+    # Every tensor has these, at fixed places: native code reads them (ops/known_edge.py). What is `__dict__`'s has its default here.
     __slots__ = ("__dict__", "__weakref__", "_gen", "_immediate", "_meta", "_slot", "_storage", "_view")
     _gen: int
     _slot: int
@@ -99,7 +99,7 @@ class Tensor(Methods):
     @staticmethod
     def _make_subclass(cls: type, data: Tensor, require_grad: bool = False) -> Any:
         """A tensor of a subclass that shares the memory of `data`, as a leaf."""
-        t: Tensor = recorder.bare(cls)
+        t: Tensor = bare(cls)
         t._take(data.detach())
         # The history of `data` is not its own, whatever is written to either; mostly there is none, and writes are cheaper then.
         t._detached = next(FAMILIES) if data._detached % 2 or (data._meta.requires_grad and not data.is_leaf) else False
@@ -629,7 +629,7 @@ class Tensor(Methods):
             raise RuntimeError("Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment")
         from copy import deepcopy
 
-        copied: Tensor = recorder.bare(type(self))
+        copied: Tensor = bare(type(self))
         memo[id(self)] = copied
         copied._take(self._copied_layout(memo))
         inner_dict(copied).update({k: deepcopy(v, memo) for k, v in inner_dict(self).items() if k not in _INTERNAL})
@@ -858,16 +858,6 @@ def normalize_dim(dim: int, ndim: int) -> int:
     return dim + bound if dim < 0 else dim
 
 
-def twin(t: Tensor) -> Tensor:
-    """A plain tensor with all that `t` has, names in a trace included."""
-    made: Tensor = _new(Tensor)
-    made._gen, made._slot, made._meta, made._storage, made._immediate = t._gen, t._slot, t._meta, t._storage, t._immediate
-    made.__dict__.update(inner_dict(t))
-    made._view = is_view(t)
-    return made
-
-
-inner_dict: Callable[[Tensor], dict[str, Any]] = Tensor.__dict__["__dict__"].__get__  # all that an instance has beside its slots
 _INTERNAL = frozenset(name for name in Tensor.__annotations__ if name.startswith("_"))  # what an instance has besides the user's attributes
 
 
@@ -921,7 +911,7 @@ class Attributes(dict[str, Any]):
 
 
 users_dict = property(Attributes, lambda t, attributes: Attributes(t)._replace(attributes))
-recorder._TENSOR[0] = Tensor
+_TENSOR[0] = Tensor
 
 
 def prepare(cls: type) -> None:

@@ -18,10 +18,11 @@ from flambeau.autograd.segment import NoTape, Segment
 from flambeau.devices import CPU
 from flambeau.trace import tiers
 from flambeau.trace.evaluate import flush, observed
-from flambeau.trace.existing import from_storage, maker
+from flambeau.trace.existing import maker
 from flambeau.trace.meta import contiguous, meta
+from flambeau.trace.objects import _TENSOR, from_storage
 from flambeau.trace.place import line_here
-from flambeau.trace.recorder import _PARAMETER, _TENSOR, Boundary
+from flambeau.trace.recorder import _PARAMETER, Boundary
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor

@@ -18,7 +18,7 @@ from flambeau.autograd import fitting, kept_stages, together
 from flambeau.autograd.captures import goes_on
 from flambeau.autograd.contents import exchanged, part, replaced, within
 from flambeau.autograd.differentiate import Region, differentiate
-from flambeau.autograd.hooks import OfNode, Pass, current, keep, pack_saved, saved, unpacked
+from flambeau.autograd.hooks import OfNode, Pass, current, keep, pack_saved, unpacked
 from flambeau.autograd.kept_segment import KeptSegment
 from flambeau.autograd.segment import Segment, SegmentForward, Tape, TapeAt, TraceForward, known_tape, trace_region
 from flambeau.autograd.ways import Ways, spread, tape_spread
@@ -33,8 +33,10 @@ from flambeau.trace.debugging import untraced
 from flambeau.trace.evaluate import flush
 from flambeau.trace.existing import maker
 from flambeau.trace.meta import dense_strides, is_dense
+from flambeau.trace.objects import _TENSOR
 from flambeau.trace.programs import program_of
-from flambeau.trace.recorder import _TENSOR, GRAD_MODE, Boundary, Fragment, Trace, local, run_in, storage_of
+from flambeau.trace.recorder import GRAD_MODE, Boundary, Fragment, Trace, local, run_in, storage_of
+from flambeau.trace.saved_hooks import saved
 from flambeau.trace.state import BACKWARD, SEGMENT, State
 from flambeau.trace.tiers import MODE, PIECES, in_pieces
 from flambeau.trace.while_set import while_set, while_switched

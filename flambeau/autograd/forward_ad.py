@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flambeau.autograd.modes import _Mode
+from flambeau.trace.grad_modes import _Mode
 
 if TYPE_CHECKING:
     from flambeau.func.forward import JvpLevel

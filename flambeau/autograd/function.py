@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau.autograd import fitting
 from flambeau.autograd.function_results import Result, check_written, saved_results, write_again
-from flambeau.autograd.hooks import saved
 from flambeau.trace.once import warn_here
 from flambeau.trace.programs import program_of
 from flambeau.trace.recorder import Fragment, Trace, local
+from flambeau.trace.saved_hooks import saved
 from flambeau.trace.while_set import while_set
 
 if TYPE_CHECKING:
@@ -174,8 +174,8 @@ class Function:
     @classmethod
     def _apply(cls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, FunctionCtx]:
         """(what apply returns, the context)."""
-        from flambeau.autograd.modes import no_grad
         from flambeau.tensor import Tensor
+        from flambeau.trace.grad_modes import no_grad
 
         tr = local.trace
         if isinstance(tr, Fragment):
@@ -305,8 +305,8 @@ def once_differentiable(function: Any) -> Any:
     """Decorator of backward: its gradients are not differentiable again (RuntimeError)."""
 
     def wrapped(ctx: Any, *grads: Any) -> Any:
-        from flambeau.autograd.modes import no_grad
         from flambeau.tensor import Tensor
+        from flambeau.trace.grad_modes import no_grad
 
         with no_grad():
             results = function(ctx, *grads)

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 from flambeau.trace.mutation import refuse_leaf
+from flambeau.trace.objects import from_storage, is_view
 from flambeau.trace.once import warn_here
-from flambeau.trace.recorder import Trace, is_view, local, storage_of
+from flambeau.trace.recorder import Trace, local, storage_of
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -35,8 +36,6 @@ class Result:
             from flambeau.autograd.node import owner_of
 
             return owner_of(owner).tensor(self.slot) or self.value
-        from flambeau.tensor import from_storage
-
         value = self.value
         made = from_storage(storage_of(value), value._meta.variant(requires_grad=True, leaf=False), offset=value._offset)
         made._history = (owner, self.slot)

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from flambeau import autograd
-from flambeau.autograd.modes import enable_grad, is_grad_enabled, set_grad_enabled
 from flambeau.func.tracking import Scope
+from flambeau.trace.grad_modes import enable_grad, is_grad_enabled, set_grad_enabled
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau.trace.arrival import arrival, has_own_alias, leave_hooks
 from flambeau.trace.recorder import local
+from flambeau.trace.saved_hooks import saved as saved
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
 
 _ids = itertools.count()
-saved: list[tuple[Callable[[Any], Any], Callable[[Any], Any]]] = []  # (pack, unpack) of what is kept for gradients, innermost last
 unpacked: list[tuple[Any, tuple[Callable[[Any], Any], Callable[[Any], Any]]]] = []  # (segment, hooks) that have not been called for it yet
 
 

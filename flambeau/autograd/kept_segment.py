@@ -84,3 +84,8 @@ class KeptSegment(Segment):
 
 
 _LATER = frozenset(Segment.__slots__) - {"__weakref__", "order", "shell", "tape"}
+
+
+def kept_segments() -> type[KeptSegment]:
+    """The class of the segments of kept pieces."""
+    return KeptSegment

@@ -15,7 +15,8 @@ from flambeau.statistics import counters
 from flambeau.trace import evaluate, stand_ins
 from flambeau.trace.existing import maker
 from flambeau.trace.meta import is_dense
-from flambeau.trace.recorder import _TENSOR, ALIAS, IN
+from flambeau.trace.objects import _TENSOR
+from flambeau.trace.recorder import ALIAS, IN
 from flambeau.trace.storage import Storage
 from flambeau.trace.traces import TRACES
 

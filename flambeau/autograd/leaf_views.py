@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from flambeau.autograd.segment import NoTape, Segment
-from flambeau.trace.recorder import Boundary, is_view
+from flambeau.trace.objects import is_view
+from flambeau.trace.recorder import Boundary
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor

@@ -18,7 +18,8 @@ from flambeau.autograd.node_names import camel
 from flambeau.autograd.segment import BY_NUMBER, WATCHED
 from flambeau.trace.arrival import value_at
 from flambeau.trace.meta import meta
-from flambeau.trace.recorder import Trace, bare, is_view, local
+from flambeau.trace.objects import bare, is_view
+from flambeau.trace.recorder import Trace, local
 from flambeau.trace.state import ALIAS
 
 if TYPE_CHECKING:

@@ -15,35 +15,7 @@ if TYPE_CHECKING:
     from flambeau.compiler.graph import Graph
     from flambeau.runtime.buffers import Buffer
     from flambeau.tensor import Tensor
-    from flambeau.trace.recorder import Boundary
-
-
-class Salvage:
-    """What is known of the histories of a trace that fails.
-
-    `graph`: as it was planned, its outputs the values that the plan should have kept.
-    """
-
-    __slots__ = ("boundaries", "custom", "graph", "history", "hooked", "params")
-
-    def __init__(
-        self, history: History | None, graph: Graph, boundaries: dict[int, Boundary], custom: dict[int, Any], hooked: dict[int, Tensor], params: list[Any]
-    ) -> None:  # fmt: skip
-        self.history = history
-        self.graph = graph
-        self.boundaries = boundaries
-        self.custom = custom
-        self.hooked = hooked
-        self.params = params
-
-    def wanted(self) -> set[int]:
-        """The roots that gradients need and the trace computes."""
-        return set() if self.history is None else {slot for slot, _ in self.history.saved if slot not in self.graph.inputs}
-
-    def written_over(self) -> list[int]:
-        """The inputs that gradients need as they were before the trace wrote to them: their indices."""
-        graph = self.graph
-        return [] if self.history is None else [graph.inputs.index(slot) for slot, index in self.history.saved if index >= 0 and slot in graph.inputs]
+    from flambeau.trace.salvage import Salvage
 
 
 class Lost:

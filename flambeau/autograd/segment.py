@@ -21,7 +21,8 @@ from flambeau.ops.primitive import PRIMITIVES
 from flambeau.runtime.untracked import keep
 from flambeau.symbols import at_sizes
 from flambeau.trace.meta import meta
-from flambeau.trace.recorder import Boundary, Fragment, Trace, bare, run_in
+from flambeau.trace.objects import bare, from_storage
+from flambeau.trace.recorder import Boundary, Fragment, Trace, run_in
 from flambeau.trace.state import BACKWARD, SEGMENT, State
 from flambeau.trace.storage import ORDER, Storage
 
@@ -223,7 +224,6 @@ class Segment:
         """The saved values, unpacked where a hook has packed them."""
         if not self.packed:
             return list(self.saved.values())
-        from flambeau.tensor import from_storage
         from flambeau.trace.evaluate import observe
 
         made = []
@@ -504,8 +504,6 @@ def keep_history(
 
 def save(history: History, segment: Segment, holder: Callable[[int, int], tuple[Storage, bool] | None], input_slots: Sequence[int]) -> None:
     """Give a segment the values that its gradients need. `holder(root slot, index)`: what holds one, and whether others can write to it; None: nothing."""
-    from flambeau.tensor import from_storage
-
     tape = segment.tape
     for slot, index in history.saved:
         found = holder(slot, index)

@@ -15,7 +15,7 @@ from flambeau.export.shapes import layout_of
 from flambeau.export.tracing import Traced, traced
 from flambeau.ops import dispatch
 from flambeau.trace.meta import meta
-from flambeau.trace.recorder import bare
+from flambeau.trace.objects import bare
 from flambeau.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 if TYPE_CHECKING:

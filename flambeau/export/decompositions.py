@@ -13,7 +13,7 @@ import flambeau
 from flambeau.export.shapes import layout_of
 from flambeau.symbols import Sym, same
 
-aten: Final = flambeau.ops.aten
+aten: Final[Any] = flambeau.ops.aten
 
 
 def _shape(x: Any) -> list[Any]:

@@ -28,8 +28,8 @@ from flambeau.ops import below, dispatch, instrument
 from flambeau.symbols import Expr, Recording, Sym, SymFloat
 from flambeau.tensor import Tensor
 from flambeau.trace.meta import Meta, Size, meta
+from flambeau.trace.objects import bare
 from flambeau.trace.programs import active, program_of
-from flambeau.trace.recorder import bare
 from flambeau.utils._pytree import tree_leaves, tree_map
 
 

@@ -16,7 +16,8 @@ from flambeau.ops.primitives.batching import batch
 from flambeau.ops.shape import expand, movedim, unsqueeze
 from flambeau.tensor import Tensor
 from flambeau.trace.meta import Meta, meta
-from flambeau.trace.recorder import _TENSOR, local, run_in
+from flambeau.trace.objects import _TENSOR
+from flambeau.trace.recorder import local, run_in
 
 
 @cache

@@ -17,10 +17,11 @@ from flambeau.compiler.graph import contiguous_strides
 from flambeau.func.batch import BatchedTensor, wrap
 from flambeau.func.levels import Expansion, Level, LevelTensor, _new, bottom, derive, expand_in, packed, rebuild
 from flambeau.ops.primitives.forward import push
-from flambeau.tensor import Tensor, inner_dict
+from flambeau.tensor import Tensor
 from flambeau.trace.meta import Meta, dense_strides, is_dense
+from flambeau.trace.objects import _TENSOR, inner_dict
 from flambeau.trace.programs import program_of
-from flambeau.trace.recorder import _TENSOR, local, run_in, storage_of
+from flambeau.trace.recorder import local, run_in, storage_of
 
 
 class DualTensor(LevelTensor):

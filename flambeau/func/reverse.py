@@ -6,12 +6,12 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from flambeau.autograd.modes import enable_grad, is_grad_enabled
 from flambeau.func.arguments import chosen, replaced, require_real, require_tensors, with_aux
 from flambeau.func.mapping import vmap
 from flambeau.func.pullback import pull
 from flambeau.func.tracking import Scope
 from flambeau.tensor import Tensor
+from flambeau.trace.grad_modes import enable_grad, is_grad_enabled
 from flambeau.trace.programs import program_of
 from flambeau.trace.recorder import local
 from flambeau.utils._pytree import TreeSpec, tree_flatten, tree_map, tree_unflatten, treespec_pprint

@@ -13,8 +13,9 @@ from flambeau.devices import CPU, Device
 from flambeau.dtypes import BY_NAME, dtype
 from flambeau.runtime.buffers import allocate
 from flambeau.runtime.memory import view_as_numpy
-from flambeau.tensor import Tensor, from_storage
+from flambeau.tensor import Tensor
 from flambeau.trace.meta import meta
+from flambeau.trace.objects import from_storage
 from flambeau.trace.storage import Storage
 
 NAMED = BY_NAME

@@ -24,7 +24,7 @@ from flambeau.ops import dispatch
 from flambeau.ops.dispatch import Dispatched
 from flambeau.tensor import Tensor
 from flambeau.trace.existing import blank_tensor
-from flambeau.trace.recorder import bare
+from flambeau.trace.objects import bare
 
 _END: Final = 9223372036854775807  # how the end of a slice to the end looks there
 _TENSOR_OR_SCALAR: Final = frozenset("eq ne lt le gt ge remainder fmod masked_fill fill bitwise_and bitwise_or bitwise_xor".split())

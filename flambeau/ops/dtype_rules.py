@@ -165,7 +165,7 @@ def _is_cast_first(name: str) -> bool:
     """Whether autocast is on and gives the function's tensors another dtype before they are used."""
     if local.main.autocast is None:
         return False
-    from flambeau.amp.lists import LISTED
+    from flambeau.ops.autocast_lists import LISTED
 
     plain = name.replace(".", "_")
     return not LISTED.isdisjoint((plain, plain + "_values", f"linalg_{plain}_ex"))  # by the names of our operations

@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from flambeau.trace.objects import _TENSOR
 from flambeau.trace.once import warn_here
-from flambeau.trace.recorder import _TENSOR
 
 _SUMS: Final = frozenset("addbmm addmm addmv addr baddbmm".split())
 # By name: the orders (n: a number, t: a tensor) and the keywords that the numbers have now.

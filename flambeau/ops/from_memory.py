@@ -11,8 +11,8 @@ from flambeau import devices, dtypes
 from flambeau.compiler.graph import contiguous_strides
 from flambeau.dtypes import dtype
 from flambeau.runtime.buffers import foreign
-from flambeau.trace.existing import from_storage
 from flambeau.trace.meta import meta
+from flambeau.trace.objects import from_storage
 from flambeau.trace.once import warn_once
 from flambeau.trace.storage import Storage
 

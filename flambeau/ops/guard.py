@@ -19,8 +19,9 @@ import numpy as np
 from flambeau.as_torch import is_ours
 from flambeau.dtypes import of_type
 from flambeau.ops.signatures import asks_for_dtype, overloads, problem, simple
+from flambeau.trace.objects import _TENSOR
 from flambeau.trace.place import PUBLIC
-from flambeau.trace.recorder import _TENSOR, name_operation
+from flambeau.trace.recorder import name_operation
 from flambeau.trace.wrong_calls import blame, explained, internal, nothing_given, of_users, unexpected, without_users
 from flambeau.tracebacks import AT_END, shorten
 

@@ -32,9 +32,10 @@ from flambeau.ops.wrapper import numpy_names
 from flambeau.trace.limits import fit
 from flambeau.trace.meta import Meta, meta
 from flambeau.trace.mutation import assign, into, make_ready
+from flambeau.trace.objects import _TENSOR
 from flambeau.trace.once import warn_here
 from flambeau.trace.overlap import refuse_overlaps, refuse_unlike
-from flambeau.trace.recorder import _TENSOR, Trace, local
+from flambeau.trace.recorder import Trace, local
 from flambeau.trace.strides import iterator_strides, like_strides, view_strides
 
 if TYPE_CHECKING:

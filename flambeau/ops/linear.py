@@ -18,7 +18,7 @@ from flambeau.ops.remembered import remembered
 from flambeau.ops.shape import as_shape, dim_of
 from flambeau.ops.tied import tied
 from flambeau.trace.mutation import into
-from flambeau.trace.recorder import _TENSOR
+from flambeau.trace.objects import _TENSOR
 from flambeau.trace.strides import iterator_strides
 
 if TYPE_CHECKING:

@@ -18,6 +18,7 @@ from flambeau.ops.named import public
 from flambeau.ops.wrapper import MISSING
 from flambeau.trace.meta import CONJ, NEG
 from flambeau.trace.mutation import assign, lead_others_anew, make_ready, refuse_leaf
+from flambeau.trace.objects import twin
 from flambeau.trace.while_set import while_switched
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ INPLACE = "gcd lcm put masked_scatter index_reduce".split()
 def become_view(self: Tensor, view: Callable[[Any], Any], name: str) -> Tensor:
     """Make `self` the view `view(self)` of its own memory; its history becomes the view's."""
     from flambeau.autograd.hooks import leave_to_what_it_was
-    from flambeau.tensor import twin
     from flambeau.trace.evaluate import flush
     from flambeau.trace.recorder import local, storage_of
 

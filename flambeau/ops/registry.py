@@ -31,7 +31,8 @@ from flambeau.ops.signatures import many_numbers, problem
 from flambeau.ops.wrapper import freeze, make_inplace, make_wrapper
 from flambeau.trace.classes import SIZED
 from flambeau.trace.meta import Size
-from flambeau.trace.recorder import _PARAMETER, _TENSOR, local
+from flambeau.trace.objects import _TENSOR
+from flambeau.trace.recorder import _PARAMETER, local
 
 Number = int | float | bool
 Exponent = int | float | bool | complex

@@ -32,7 +32,8 @@ from flambeau.trace.immediate import is_learned
 from flambeau.trace.looks import NO_TENSORS
 from flambeau.trace.meta import Meta, Size
 from flambeau.trace.mutation import ASSIGN, assign, assign_all
-from flambeau.trace.recorder import _PARAMETER, _TENSOR, ALIAS, GRAD_MODE, IN, MOST_GIVEN, Trace, local
+from flambeau.trace.objects import _TENSOR
+from flambeau.trace.recorder import _PARAMETER, ALIAS, GRAD_MODE, IN, MOST_GIVEN, Trace, local
 from flambeau.trace.state import State
 from flambeau.trace.traces import TRACE_SLOTS
 from flambeau.trace.while_set import while_switched

@@ -22,8 +22,9 @@ from flambeau.ops.tied import tied_to
 from flambeau.runtime import select
 from flambeau.trace.existing import from_buffer
 from flambeau.trace.mutation import into
+from flambeau.trace.objects import _TENSOR
 from flambeau.trace.overlap import refuse_overlaps
-from flambeau.trace.recorder import _PARAMETER, _TENSOR, Trace, local
+from flambeau.trace.recorder import _PARAMETER, Trace, local
 
 if TYPE_CHECKING:
     from flambeau.dtypes import dtype

@@ -16,7 +16,8 @@ from typing import Any, Final, NamedTuple
 from flambeau.dtypes import dtype, of_type
 from flambeau.foreign import refuse
 from flambeau.trace.meta import Size
-from flambeau.trace.recorder import _PARAMETER, _TENSOR
+from flambeau.trace.objects import _TENSOR
+from flambeau.trace.recorder import _PARAMETER
 
 
 class Parameter(NamedTuple):

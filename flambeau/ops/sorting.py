@@ -273,7 +273,7 @@ def _quantile(input: Tensor, q: Tensor, dim: int | None, keepdim: bool, interpol
 
 
 def _quantiles(input: Tensor, q: Any, dim: int | None, keepdim: bool, interpolation: str, ignore_nan: bool, name: str) -> Tensor:
-    from flambeau.amp.lists import float32_under_autocast
+    from flambeau.ops.autocast_lists import float32_under_autocast
     from flambeau.ops.from_data import tensor
 
     input = float32_under_autocast(input)

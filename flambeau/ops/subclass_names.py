@@ -12,7 +12,8 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from flambeau.as_torch import is_ours
-from flambeau.tensor import _INTERNAL, Tensor, inner_dict, kept_name, users_dict
+from flambeau.tensor import _INTERNAL, Tensor, kept_name, users_dict
+from flambeau.trace.objects import inner_dict
 
 _CONFLICTS = _INTERNAL - {"_grad"}  # which PyTorch's tensors have, too
 

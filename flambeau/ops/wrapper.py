@@ -24,7 +24,8 @@ from flambeau.ops import former_orders
 from flambeau.ops.signatures import many_numbers, overloads, problem
 from flambeau.symbols import Sym, SymFloat, symbolic
 from flambeau.trace.limits import look_at_numbers
-from flambeau.trace.recorder import _TENSOR, Fragment, local
+from flambeau.trace.objects import _TENSOR
+from flambeau.trace.recorder import Fragment, local
 from flambeau.trace.while_set import while_switched
 from flambeau.trace.wrong_calls import Missing, explained, unexpected
 from flambeau.tracebacks import shorten
@@ -262,7 +263,7 @@ def collected(*call: Any) -> Any:
 
 
 def equip_with(equip: Callable[[Operation], Any]) -> None:
-    """Give the wrappers `step_`: a builtin for the operation, which does a known edge or answers None (trace/known_edge.py)."""
+    """Give the wrappers `step_`: a builtin for the operation, which does a known edge or answers None (ops/known_edge.py)."""
     global _equip
     _equip = equip
     for scope in _equipped:
@@ -325,7 +326,7 @@ _STUB = _stub.__code__
 _SCANS = frozenset(("cumsum", "cumprod"))  # in place, PyTorch computes them in their tensor's dtype, bool too
 _TAKES_EXPANDED = frozenset(("masked_fill", "index_fill"))  # whose in-place forms write to expanded tensors
 
-# Operations in autocast's lists (amp/lists.py) that have an in-place form, which autocast leaves alone.
+# Operations in autocast's lists (ops/autocast_lists.py) that have an in-place form, which autocast leaves alone.
 _LISTED_IN_PLACE = frozenset(("addmm", "addbmm", "baddbmm", "index_copy"))
 
 
@@ -416,7 +417,7 @@ def _outside_history(function: Callable[..., Any], name: str) -> Callable[..., A
     """An in-place function whose result is never differentiable: it may write to a leaf, and leaves the history of what it writes as it was."""
 
     def inplace(input: Any, *args: Any, **kwargs: Any) -> Any:
-        from flambeau.autograd.modes import no_grad
+        from flambeau.trace.grad_modes import no_grad
 
         with no_grad():
             return function(input, *args, **kwargs)

@@ -168,7 +168,7 @@ def size_class(nbytes: int) -> int:
 
 _new: Final = Buffer.__new__
 _allocators: Final[dict[int, Callable[[], Buffer]]] = {}  # native ones, by the number of bytes
-native_allocator: Callable[[_Class, int, Callable[[], Buffer]], Callable[[], Buffer]] | None = None  # trace/known_edge.py makes them
+native_allocator: Callable[[_Class, int, Callable[[], Buffer]], Callable[[], Buffer]] | None = None  # ops/known_edge.py makes them
 
 
 def addresses(buffers: list[Buffer]) -> list[int]:

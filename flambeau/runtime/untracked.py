@@ -66,7 +66,7 @@ end:
 }
 attributes #0 = { nounwind }
 """
-native: list[Any] = [None]  # that builtin, once it is there (trace/known_edge.py)
+native: list[Any] = [None]  # that builtin, once it is there (ops/known_edge.py)
 
 
 def untrack_all(objects: Iterable[Any]) -> bool:

@@ -295,7 +295,7 @@ class Launched:
 
 
 def _recording() -> bool:
-    from flambeau.autograd.modes import is_grad_enabled
+    from flambeau.trace.grad_modes import is_grad_enabled
 
     return bool(is_grad_enabled())
 

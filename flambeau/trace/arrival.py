@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flambeau.compiler.graph import may_repeat
-from flambeau.trace.recorder import Trace, is_view
+from flambeau.trace.objects import is_view, twin
+from flambeau.trace.recorder import Trace
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -83,8 +84,6 @@ def _producer(owner: Any, slot: int) -> Any:
 
 def leave_hooks(t: Tensor, *places: dict[int, Tensor]) -> None:
     """The hooks of `t` stay with what it is now, by a twin in these dictionaries of hooked tensors; that it keeps its gradient goes with `t`."""
-    from flambeau.tensor import twin
-
     before = twin(t)
     before._retains_grad = False
     for hooked in places:

@@ -10,7 +10,8 @@ from weakref import WeakKeyDictionary, ref
 from flambeau.compiler.graph import contiguous_strides
 from flambeau.dtypes import dtype
 from flambeau.trace.meta import is_dense
-from flambeau.trace.recorder import is_view, local
+from flambeau.trace.objects import _TENSOR, is_view
+from flambeau.trace.recorder import local
 from flambeau.trace.storage import Storage
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def base_of(t: Tensor) -> Tensor | None:
         return None
     storage = t._storage
     assert storage is not None  # a view shares it with its base
-    tensor = _tensor_class()
+    tensor = _TENSOR[0]
 
     def is_base(h: Any) -> bool:
         return isinstance(h, tensor) and h is not t and h._storage is storage and h._detached == t._detached and not is_view(h)
@@ -88,9 +89,3 @@ def _near(t: Tensor) -> Iterator[Any]:
                 histories.append(b.history[0].boundaries)
     for generation in (0, 1):
         yield from gc.get_objects(generation)
-
-
-def _tensor_class() -> type[Tensor]:
-    from flambeau.tensor import Tensor
-
-    return Tensor

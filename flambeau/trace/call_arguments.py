@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from flambeau.trace.fragment import _TENSOR, PARAMETER_DTYPE
+from flambeau.trace.fragment import PARAMETER_DTYPE
+from flambeau.trace.objects import _TENSOR
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor

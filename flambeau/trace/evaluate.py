@@ -32,21 +32,32 @@ from flambeau.trace.state import State
 from flambeau.trace.storage import Storage
 from flambeau.trace.traces import ENDING, TAKING, TRACE_SLOTS, TRACES, release
 from flambeau.trace.while_set import while_switched
+from flambeau.upward import upward
 
 if TYPE_CHECKING:
-    from flambeau.autograd.salvaged import Salvage
     from flambeau.autograd.segment import History
     from flambeau.runtime.buffers import Buffer
     from flambeau.tensor import Tensor
+    from flambeau.trace.recorder import Boundary
+    from flambeau.trace.salvage import Salvage
 
 OBSERVERS: list[Callable[[Any, str], None]] = []  # called with each new plan and why its trace ended (`flambeau explain`)
 PROFILER: Any = None  # while a profile is on: what runs plans and is told of new ones (profiler/collector.py)
 
 
-def _start_native() -> None:
-    from flambeau.trace import known_edge
+@upward
+def plan_history(tr: Trace, state: State, graph: Graph, tensors: list[Tensor], alive: bytes, output: Any) -> History | None:
+    """Which living tensors keep a history beyond this trace, and which values their gradients need (autograd/segment.py)."""
+    raise NotImplementedError
 
-    known_edge.start()
+
+@upward
+def keep_history(
+    plan: TracePlan, state: State, tensors: list[Tensor], inputs: list[Storage], buffers: list[Buffer],
+    boundaries: dict[int, Boundary], custom: dict[int, Any], hooked: dict[int, Tensor], params: list[Any],
+) -> None:  # fmt: skip
+    """Make the segment of a trace that has just run, and hang the surviving tensors on it (autograd/segment.py)."""
+    raise NotImplementedError
 
 
 def _collect(inputs: list[Storage], gen: int) -> list[Any]:
@@ -73,7 +84,7 @@ def _deliver(tensors: list[Tensor], assign: list[tuple[int, int]], buffers: list
 collect: Any = _collect  # known_edge.py has these three in native code
 deliver: Any = _deliver
 alive_among: Any = liveness.alive_among  # 1 for each that somebody but the trace holds
-start_native: Callable[[], None] | None = _start_native
+start_native: Callable[[], None] | None = None  # wiring.py gives it (ops/known_edge.py)
 
 
 class TracePlan:
@@ -288,7 +299,7 @@ def _flush(tr: Trace, reason: str) -> None:
         if buffers is None and not isinstance(error, Exception) and PROFILER is None:
             buffers = plan.finish(error, given, params)
         if buffers is None:
-            from flambeau.autograd.salvaged import Salvage
+            from flambeau.trace.salvage import Salvage
 
             outputs = plan.graph.outputs
             wanted = [(position, outputs[index]) for position, index in plan.assign]
@@ -351,8 +362,6 @@ def add_plan(tr: Trace, state: State, tensors: list[Tensor], alive: Any) -> Trac
 
 def _asked_of(tr: Trace, state: State, graph: Graph, tensors: list[Tensor], alive: bytes) -> tuple[Graph, list[tuple[int, int]], History | None]:
     """The graph of a path with what this set of living tensors asks of it; (position, index of the output) of these; what it keeps for gradients."""
-    from flambeau.autograd.segment import plan_history
-
     final = final_roots(state)
     graph.updates = [(i, final[slot]) for i, slot in enumerate(graph.inputs) if slot in final]
     external = set(graph.inputs) | {slot for i, slot in graph.updates}
@@ -371,7 +380,7 @@ def _asked_of(tr: Trace, state: State, graph: Graph, tensors: list[Tensor], aliv
 
 def _unplanned(tr: Trace, state: State, tensors: list[Tensor], alive: bytes) -> tuple[list[tuple[int, int]], Salvage]:
     """What a plan that could not be made should have given: (position among the tensors, root slot), and the histories."""
-    from flambeau.autograd.salvaged import Salvage
+    from flambeau.trace.salvage import Salvage
 
     graph, history = graph_of(state), None
     try:
@@ -385,7 +394,6 @@ def _unplanned(tr: Trace, state: State, tensors: list[Tensor], alive: bytes) -> 
 
 def make_plan(tr: Trace, state: State, tensors: list[Tensor], alive: bytes) -> TracePlan:
     """Compile the path for this set of living tensors."""
-    from flambeau.autograd.segment import keep_history
     from flambeau.compiler.pipeline import compile_graph
 
     counters.plans_made += 1

@@ -11,19 +11,9 @@ from flambeau.dtypes import dtype
 from flambeau.runtime.buffers import allocator
 from flambeau.trace.blank import blank
 from flambeau.trace.input_keys import input_key
-from flambeau.trace.meta import Meta, contiguous, meta
-from flambeau.trace.recorder import _TENSOR, bare
+from flambeau.trace.meta import contiguous, meta
+from flambeau.trace.objects import _TENSOR, bare, from_storage
 from flambeau.trace.storage import Storage
-
-
-def from_storage(storage: Storage, m: Meta, cls: type | None = None, offset: int = 0) -> Any:
-    """A tensor (of class `cls`) over memory that exists."""
-    t = bare(cls or _TENSOR[0])
-    t._meta = m
-    t._storage = storage
-    if m.dynamic:
-        t._offset = offset
-    return t
 
 
 def maker(shape: Sequence[int], d: dtype, strides: tuple[int, ...] | None = None) -> Callable[[], tuple[Any, int]]:

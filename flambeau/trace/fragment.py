@@ -11,15 +11,19 @@ from flambeau.devices import CPU
 from flambeau.trace.limits import Limit, needed
 from flambeau.trace.looks import NO_TENSORS, answer, behind, refuse_numbers
 from flambeau.trace.meta import CONJ, NEG, Meta, meta
+from flambeau.trace.objects import _TENSOR
 from flambeau.trace.state import State
 from flambeau.trace.storage import Storage
+from flambeau.upward import upward
 
 if TYPE_CHECKING:
+    from flambeau.ops import primitives as primitives
     from flambeau.ops.primitive import Primitive
     from flambeau.tensor import Tensor
     from flambeau.trace.recorder import Trace
 
-_TENSOR: list[Any] = [None]  # the Tensor class, set by tensor.py
+if not TYPE_CHECKING:
+    primitives = None  # the namespace of ops/primitives; wiring.py gives it
 # Primitives that have no meaning for a dtype, and what PyTorch calls it in its errors.
 _REAL_ONLY = frozenset("div_floor div_trunc remainder fmod fmax fmin atan2 hypot copysign nextafter erf erfc erfinv lgamma digamma lt le gt ge".split())
 _FLOATING_ONLY = frozenset(("hypot", "nextafter"))
@@ -147,13 +151,11 @@ class Fragment:
 
     def resolved(self, t: Tensor) -> Tensor:
         """The values of a tensor whose memory has their conjugates or negatives."""
-        from flambeau.ops import primitives as prim
-
         m = t._meta
         made = self.placeholder(t._slot if t._gen == self.gen else self.resolve(t), m.with_bits(0))
         if m.bits & CONJ:
-            made = self.record(prim.conj_physical, (made,), {})
-        return self.record(prim.neg, (made,), {}) if m.bits & NEG else made  # type: ignore[no-any-return]
+            made = self.record(primitives.conj_physical, (made,), {})
+        return self.record(primitives.neg, (made,), {}) if m.bits & NEG else made  # type: ignore[no-any-return]
 
     def resolve(self, t: Tensor) -> int:
         raise RuntimeError(
@@ -219,10 +221,14 @@ class Fragment:
         return outs[0] if len(outs) == 1 else tuple(outs)
 
 
+@upward
+def casting(op: Any, lower: dtypes.dtype) -> Callable[..., Any]:
+    """The body of an operation under autocast (ops/autocast_lists.py)."""
+    raise NotImplementedError
+
+
 def casting_body(op: Any, lower: dtypes.dtype) -> Callable[..., Any]:
     """The body of an operation under autocast; loaded when it is first needed."""
-    from flambeau.amp.lists import casting
-
     return casting(op, lower)
 
 

@@ -21,14 +21,20 @@ from flambeau.statistics import counters
 from flambeau.trace import tiers
 from flambeau.trace.immediate import Immediate, named
 from flambeau.trace.limits import conditions
-from flambeau.trace.recorder import _TENSOR, ALIAS, IN, Trace
+from flambeau.trace.objects import _TENSOR
+from flambeau.trace.recorder import ALIAS, IN, Trace
+from flambeau.trace.saved_hooks import saved
 from flambeau.trace.state import Out, State
 from flambeau.trace.storage import ORDER, Storage
 from flambeau.trace.traces import TRACES
+from flambeau.upward import upward
 
 if TYPE_CHECKING:
+    from flambeau.autograd.kept_segment import KeptSegment
     from flambeau.autograd.segment import History, Tape
     from flambeau.tensor import Tensor
+    from flambeau.trace.evaluate import TracePlan
+    from flambeau.trace.recorder import Boundary
 
 AGAIN: Final = 2  # visits after which a call is kept that is kept at other sizes
 MOST_SIZES: Final = 128  # of the memory under tensors with the same metadata
@@ -105,10 +111,20 @@ def meets(tr: Trace, state: State, tensors: list[Tensor]) -> None:
             _keep(tr, call, state, tensors)
 
 
+@upward
+def tape_of(plan: TracePlan, state: State, boundaries: dict[int, Boundary], custom: dict[int, Any] | None, hooked: dict[int, Tensor] | None) -> Tape:
+    """The tape that all segments of a plan share (autograd/segment.py)."""
+    raise NotImplementedError
+
+
+@upward
+def kept_segments() -> type[KeptSegment]:
+    """The class of the segments of kept pieces (autograd/kept_segment.py)."""
+    raise NotImplementedError
+
+
 def _keep(tr: Trace, call: State, end: State, tensors: list[Tensor]) -> None:
     """Teach the root of a piece its only call, if it is one that can be kept."""
-    from flambeau.autograd.hooks import saved
-
     *before, _ = call.path()
     root, *inputs = before
     after = end.path()[len(before) + 1 :]
@@ -163,8 +179,6 @@ def _plan(tr: Trace, call: State, tensors: list[Tensor], computed: int) -> Any:
 
 def _teach(tr: Trace, made: KeptPiece, inputs: list[State], order: list[int], given: list[str], tensors: list[Tensor]) -> bool:
     """Write the function of a kept call."""
-    from flambeau.autograd.segment import tape_of
-
     call = made.call
     slots = [s.slot for s in inputs]
     own = [out for out in call.outs if out.alias is None or out.slot != order[out.alias]]  # the others are arguments, as they are
@@ -203,15 +217,12 @@ class _Writer:
 
     def written(self, tr: Trace) -> tuple[str, dict[str, Any]]:
         """The source, and its globals."""
-        from flambeau.autograd.hooks import saved
-        from flambeau.autograd.kept_segment import KeptSegment
-
         made, inputs = self.made, self.inputs
         call, plan = made.call, made.plan
         scope = self.scope
         scope |= {
             "made": made, "op": call.edge[0], "new": object.__new__, "Tensor": _TENSOR[0], "Storage": Storage, "trace": tr, "traces": TRACES, "saved": saved,
-            "comes_to": tiers.comes_to, "counters": counters, "plan": plan, "compute": None if plan is None else plan.run, "Segment": KeptSegment,
+            "comes_to": tiers.comes_to, "counters": counters, "plan": plan, "compute": None if plan is None else plan.run, "Segment": kept_segments(),
             "relative": relative, "ref": ref, "order": ORDER.__next__, "tape": made.tape, "error": Exception,
         }  # fmt: skip
         names = self.names

@@ -50,7 +50,7 @@ def by_weak_references(tensors: list[Any]) -> bytes:
 
 def _left_of(meta: Any) -> Any:
     """What is in the place of a tensor that is gone: it knows its metadata alone."""
-    from flambeau.trace.recorder import _TENSOR, bare
+    from flambeau.trace.objects import _TENSOR, bare
 
     left = bare(_TENSOR[0])
     if meta is not None:

@@ -15,6 +15,7 @@ from flambeau.devices import META
 from flambeau.foreign import refuse
 from flambeau.runtime.untracked import record
 from flambeau.statistics import counters
+from flambeau.trace import fragment as fragments
 from flambeau.trace.ahead import remember
 from flambeau.trace.arrival import arrival, leave_hooks, loses_gradients
 from flambeau.trace.blank import no_data
@@ -23,14 +24,16 @@ from flambeau.trace.debugging import untraced
 from flambeau.trace.liveness import HELD
 from flambeau.trace.loops import FAR, ends_round
 from flambeau.trace.meta import dense_strides, is_dense, meta, same_layout
+from flambeau.trace.objects import is_view, twin
 from flambeau.trace.once import warn_here
 from flambeau.trace.overlap import assigned_strides, is_assigned_to_itself, refuse_overlap, refuse_unlike
 from flambeau.trace.place import here
-from flambeau.trace.recorder import ALIAS, IN, Boundary, Fragment, Trace, is_view, local, run_in, storage_of
+from flambeau.trace.recorder import ALIAS, IN, Boundary, Fragment, Trace, local, run_in, storage_of
 from flambeau.trace.state import ASSIGN, State
 from flambeau.trace.storage import FAMILIES, ORDER, Storage
 from flambeau.trace.traces import SHARING, TRACES
 from flambeau.trace.while_set import while_set
+from flambeau.upward import upward
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -315,8 +318,6 @@ def make_ready(target: Tensor, args: Sequence[Any], name: str) -> Sequence[Any]:
         # As in PyTorch: gradients of the content go past the hooks of a view that it was written through, and past the other views that it was made of.
         check_writable(target, name)  # a write that is refused changes nothing
         if any(a is target for a in args):
-            from flambeau.tensor import twin
-
             tr.slot_of(target)
             before = twin(target)
             args = [before if a is target else a for a in args]
@@ -413,6 +414,24 @@ def _part(target: Tensor, value: Tensor) -> None:
         value._detached = next(FAMILIES)
 
 
+@upward
+def freed_outputs(path: list[State]) -> set[int]:
+    """The results of a path whose gradients have been given up (autograd/differentiate.py)."""
+    raise NotImplementedError
+
+
+@upward
+def resize_(target: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Give a tensor another shape, in its storage where that has the room (ops/more.py)."""
+    raise NotImplementedError
+
+
+@upward
+def become_view(target: Tensor, view: Callable[[Tensor], Tensor], name: str) -> Tensor:
+    """Let a tensor be a view of what it was (ops/more.py)."""
+    raise NotImplementedError
+
+
 def _uncounted(target: Tensor) -> bool:
     """Whether writes to it do not count: it was made by `.data`, or is a view of such a tensor."""
     return target._detached > 1 and target._detached % 2 == 0
@@ -420,8 +439,6 @@ def _uncounted(target: Tensor) -> bool:
 
 def _is_kept(tr: Trace, root: int) -> bool:
     """Whether what this trace has recorded of gradients, and has not given up, may ask for the value `root`."""
-    from flambeau.autograd.differentiate import freed_outputs
-
     path = tr.state.path()
     freed = freed_outputs(path)
     for state in path:
@@ -591,9 +608,8 @@ def _bind(tr: Trace, target: Tensor, storage: Storage, state: State) -> None:
 def _slow(tr: Trace, key: Any, target: Tensor, source: Tensor, root_slot: int, face: int, name: str, fresh: bool, viewed: bool) -> State:
     """Make the edge of an assignment. `face`: the slot that stands for the storage's old content in gradients. `viewed`: the target is a view, which is
     known as an alias of the content even where it is all of it: gradients tell the two apart (arrival.py)."""
-    from flambeau.ops import primitives as prim
-
     counters.slow_path_entries += 1
+    prim = fragments.primitives
     m, sm = tr.layout(target._slot, target._meta), tr.layout(source._slot, source._meta)
     bits, m = m.bits, m.with_bits(0)  # conjugates and negatives are written as such: what follows is of memory
     if sm.device is META and m.device is not META:
@@ -695,8 +711,7 @@ def _normal_strides(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[i
 
 
 def _expand(s: Any, shape: tuple[int, ...], name: str) -> Any:
-    from flambeau.ops import primitives as prim
-
+    prim = fragments.primitives
     have = tuple(s._meta.shape)
     while name == "__setitem__" and len(have) > len(shape) and have[0] == 1:
         s = prim.reshape(s, shape=have[1:])
@@ -779,8 +794,6 @@ def write_over(target: Tensor, source: Tensor, name: str) -> None:
                 "not be resized unless they have zero elements. You can explicitly reuse an out tensor t by resizing it, inplace, to zero elements "
                 "with t.resize_(0).",
             )  # fmt: skip
-        from flambeau.ops.more import become_view, resize_
-
         shape, strides = tuple(source._meta.shape), source._meta.strides
         resize_(target, shape)  # in its storage, where that has the room
         if not same_layout(shape, target._meta.strides, strides) and is_dense(shape, strides):

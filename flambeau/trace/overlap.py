@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from flambeau.trace.meta import Meta
-from flambeau.trace.recorder import _TENSOR
+from flambeau.trace.objects import _TENSOR
 from flambeau.trace.strides import expanded_strides
 
 # PyTorch has no rule for which functions refuse to read in part what they write: these are what 2.13 does (the operators of its own test

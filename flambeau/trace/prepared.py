@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from flambeau.trace import recorder
 from flambeau.trace.evaluate import flush, synchronize
+from flambeau.trace.grad_modes import no_grad
 from flambeau.trace.recorder import Fragment
 from flambeau.trace.storage import Storage
 
@@ -55,8 +56,6 @@ def prepare(function: Callable[..., Sequence[Tensor]], examples: Sequence[Tensor
     That is so if it looks at values, calls the host, writes to what it is given, draws random numbers, records gradients, or returns views of its inputs.
     It is called some times over, under no_grad.
     """
-    from flambeau.autograd.modes import no_grad
-
     before: list[Any] = []
     with no_grad():
         for _ in range(_ATTEMPTS):

@@ -19,17 +19,19 @@ from flambeau.devices import META
 from flambeau.foreign import refuse
 from flambeau.statistics import counters
 from flambeau.trace import classes, tiers
+from flambeau.trace import fragment as fragments
 from flambeau.trace.blank import device_of
 from flambeau.trace.bounds import check, resolve
 from flambeau.trace.call_arguments import kinds_of, sort_arguments
 from flambeau.trace.debugging import untraced
-from flambeau.trace.fragment import _TENSOR, PARAMETER_DTYPE, Fragment, Moved, OffsetNeeded, _new, casting_body
+from flambeau.trace.fragment import PARAMETER_DTYPE, Fragment, Moved, OffsetNeeded, _new, casting_body
 from flambeau.trace.from_model import MADE, settle_made
 from flambeau.trace.input_keys import input_key, known_key
 from flambeau.trace.limits import look_at_numbers, words
 from flambeau.trace.look_up import Listed, Path, listed
 from flambeau.trace.loops import LOOK, ends_round
 from flambeau.trace.meta import Meta, meta
+from flambeau.trace.objects import _TENSOR, from_storage, is_view
 from flambeau.trace.place import here
 from flambeau.trace.state import ALIAS, IN, Out, State
 from flambeau.trace.stepwise import Beside, try_call
@@ -37,6 +39,7 @@ from flambeau.trace.storage import Storage
 from flambeau.trace.traces import SHARING, TRACE_SLOTS, TRACES, enter, named, next_index
 from flambeau.trace.while_set import while_set
 from flambeau.trace.wrong_calls import explained, internal, unexpected
+from flambeau.upward import upward
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -44,14 +47,6 @@ if TYPE_CHECKING:
 GRAD_MODE, AUTOCAST, CUSTOM, STEPWISE, HOOKED = "grad mode", "autocast", "custom", "stepwise", "hooked"
 DEPTH_LIMIT = 4096  # recorded calls pending at most
 BYTES_LIMIT = 4 << 30  # results pending at most; read against the machine's memory by evaluate.py
-
-
-def bare(cls: type) -> Any:
-    """A tensor without metadata, values or a name in a trace."""
-    t = _new(cls)
-    t._gen = t._slot = -1
-    t._storage = t._immediate = None
-    return t
 
 
 class Boundary:
@@ -455,8 +450,6 @@ class Trace:
 
     def face(self, storage: Storage) -> int:
         """The slot of this trace by which gradients reach all of the storage's present content: the root, or an alias of it."""
-        from flambeau.tensor import from_storage
-
         slot = storage.slot
         history = storage.source()
         if history is None:
@@ -488,8 +481,6 @@ class Trace:
 
     def _former(self, storage: Storage, t: Tensor) -> int:
         """For a tensor whose family has lost the storage's history to another: the slot by which gradients reach what it had, or -1."""
-        from flambeau.tensor import from_storage
-
         assert storage.others is not None
         history, result, cut = storage.others.get(t._detached, (None, None, -1))
         if cut < 0:
@@ -586,9 +577,7 @@ class Trace:
 
     def _reinterpreted(self, state: State, source: int, m: Meta) -> State:
         """`_register` for a view of complex numbers' memory as real ones, or the reverse, with gradients."""
-        from flambeau.ops import primitives as prim
-
-        fragment = Fragment(self, True)
+        fragment, prim = Fragment(self, True), fragments.primitives
         starts = [fragment.parameter(int)] if m.dynamic else []
         layout = {"shape": tuple(m.shape), "strides": m.strides, "offset": m.offset}
         view = run_in(fragment, lambda x: prim.as_strided_dynamic(prim.flat_in(x, m.dtype), starts, layout, (1,) * len(starts)), (fragment.at(source),))
@@ -877,14 +866,18 @@ LOCALS: dict[int, dict[str, Any]] = {}  # by a thread's number: its dictionary o
 _PARAMETER: list[Any] = [None]  # the Parameter class, once nn/parameter.py is there, and what waits for it
 
 
+@upward
+def as_strided(input: Tensor, size: Any, stride: Any, storage_offset: int) -> Tensor:
+    """The view of that name (ops/shape.py)."""
+    raise NotImplementedError
+
+
 def at_its_offset(a: Any) -> Any:
     """A view that starts where run-time numbers say as one that always starts where it does now; of a list its tensors; else the argument."""
     if isinstance(a, (list, tuple)):
         return [at_its_offset(x) for x in a]
     if not isinstance(a, _TENSOR[0]) or not a._meta.dynamic:
         return a
-    from flambeau.ops.shape import as_strided
-
     return as_strided(a, tuple(a._meta.shape), a._meta.strides, a.storage_offset())
 
 
@@ -911,11 +904,6 @@ def is_external(storage: Storage) -> bool:
         return True
     storage.external = None
     return False
-
-
-def is_view(t: Tensor) -> bool:
-    """Whether `t` was made as a view of another tensor, not as a value of its own or by detach(), which begin a family (storage.py)."""
-    return getattr(t, "_view", False)
 
 
 def storage_of(t: Tensor) -> Storage:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from flambeau.compiler.graph import Graph
@@ -12,15 +12,54 @@ from flambeau.runtime.buffers import Buffer, allocate
 from flambeau.trace.state import State
 from flambeau.trace.stepwise import locate, run_all
 from flambeau.trace.storage import Storage
+from flambeau.upward import upward
 
 if TYPE_CHECKING:
-    from flambeau.autograd.salvaged import Salvage
+    from flambeau.autograd.segment import History
     from flambeau.compiler.plan import Plan
     from flambeau.tensor import Tensor
     from flambeau.trace.evaluate import TracePlan
+    from flambeau.trace.recorder import Boundary
 
 # Primitives that follow indices.
 _INDEXED = frozenset(("gather", "scatter", "take", "take_rows", "put_rows", "put"))
+
+
+class Salvage:
+    """What is known of the histories of a trace that fails.
+
+    `graph`: as it was planned, its outputs the values that the plan should have kept.
+    """
+
+    __slots__ = ("boundaries", "custom", "graph", "history", "hooked", "params")
+
+    def __init__(
+        self, history: History | None, graph: Graph, boundaries: dict[int, Boundary], custom: dict[int, Any], hooked: dict[int, Tensor], params: list[Any]
+    ) -> None:  # fmt: skip
+        self.history = history
+        self.graph = graph
+        self.boundaries = boundaries
+        self.custom = custom
+        self.hooked = hooked
+        self.params = params
+
+    def wanted(self) -> set[int]:
+        """The roots that gradients need and the trace computes."""
+        return set() if self.history is None else {slot for slot, _ in self.history.saved if slot not in self.graph.inputs}
+
+    def written_over(self) -> list[int]:
+        """The inputs that gradients need as they were before the trace wrote to them: their indices."""
+        graph = self.graph
+        return [] if self.history is None else [graph.inputs.index(slot) for slot, index in self.history.saved if index >= 0 and slot in graph.inputs]
+
+
+@upward
+def keep_salvaged(
+    made: Salvage, state: State, tensors: Sequence[Tensor], inputs: Sequence[Storage], contents: Mapping[int, Buffer], before: Mapping[int, Buffer],
+    reached: Mapping[int, int | None],
+) -> None:  # fmt: skip
+    """Hang what a failed run has left on a segment (autograd/salvaged.py)."""
+    raise NotImplementedError
 
 
 def salvage(
@@ -30,7 +69,6 @@ def salvage(
     """Compute what can be of the `results` (position among the tensors, root slot) that a plan should have made, call by call; then do the writes
     to memory that exists (`inputs`) that the program made before the call that fails: what it wrote after it, an eager program would not have
     reached. `plan`: what was running; None if nothing has run. `storages`: of the `inputs`. `histories`: what is known of the gradients' side."""
-    from flambeau.autograd.salvaged import keep_salvaged
     from flambeau.trace.evaluate import contents_of, graph_of
 
     graph = graph_of(state)

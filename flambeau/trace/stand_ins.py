@@ -15,8 +15,8 @@ from weakref import WeakSet
 from flambeau.runtime import forking
 from flambeau.trace.elsewhere import GIVE_UP, NAP, evaluate_elsewhere, is_elsewhere, run_taken, take, without_history
 from flambeau.trace.evaluate import flush
-from flambeau.trace.existing import from_storage
-from flambeau.trace.recorder import Boundary, Trace, is_view, storage_of
+from flambeau.trace.objects import from_storage, is_view
+from flambeau.trace.recorder import Boundary, Trace, storage_of
 from flambeau.trace.traces import SHARING, TAKEN, named, trace_of
 
 if TYPE_CHECKING:

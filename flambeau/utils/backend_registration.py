@@ -25,8 +25,9 @@ def set_module(obj: Any, mod: str) -> None:
 def swap_tensors(t1: Any, t2: Any) -> None:
     """Exchange two tensors: every name of the one is from now on a name of what the other was."""
     cls1, cls2 = type(t1), type(t2)
-    from flambeau.tensor import Tensor, inner_dict
+    from flambeau.tensor import Tensor
     from flambeau.trace.evaluate import synchronize
+    from flambeau.trace.objects import inner_dict
 
     synchronize()  # what is pending knows both by who they are
     places = [name for name in Tensor.__slots__ if not name.startswith("__")]

@@ -11,7 +11,7 @@ import pytest
 import torch as pytorch
 
 import flambeau
-from flambeau.amp import lists
+from flambeau.ops import autocast_lists as lists
 from flambeau.ops.registry import Operation
 from tests.amp.calls import CALLS
 

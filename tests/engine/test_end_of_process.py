@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CLEARED = """
 import gc, weakref
 import flambeau
-from flambeau.trace import known_edge
+from flambeau.ops import known_edge
 flambeau.ones(3).add(1).tolist()
 held = [weakref.ref(o) for o in known_edge._held if type(o).__name__ == "function"]
 assert held, "the method that frees buffers is held"

@@ -1,4 +1,4 @@
-"""Known edges and learned calls in native code (trace/known_edge.py), and the builtins of runtime/native_calls.py: they answer as the
+"""Known edges and learned calls in native code (ops/known_edge.py), and the builtins of runtime/native_calls.py: they answer as the
 wrappers' Python code does, or not at all, and keep no reference that they should not."""
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 import flambeau as fb
-from flambeau.ops import wrapper
+from flambeau.ops import known_edge, wrapper
 from flambeau.runtime import memory, native_calls
-from flambeau.trace import evaluate, known_edge
+from flambeau.trace import evaluate
 from flambeau.trace.recorder import local
 from tests import processes
 from tests.engine.python_only import python_only

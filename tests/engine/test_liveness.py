@@ -15,7 +15,7 @@ import pytest
 
 import flambeau as torch
 from flambeau.trace import evaluate, liveness
-from flambeau.trace.recorder import bare
+from flambeau.trace.objects import bare
 from tests import processes
 from tests.engine import random_programs
 

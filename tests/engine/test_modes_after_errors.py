@@ -11,12 +11,12 @@ import pytest
 import flambeau as ft
 from flambeau import nn
 from flambeau.autograd.forward_ad import _active
-from flambeau.autograd.hooks import saved
 from flambeau.nn import functional as F
 from flambeau.ops.registry import OPERATIONS
 from flambeau.trace import evaluate as PROFILERS
 from flambeau.trace.place import is_ours
 from flambeau.trace.recorder import Trace, local
+from flambeau.trace.saved_hooks import saved
 from tests.engine.interrupts import no_collections, tracing
 
 

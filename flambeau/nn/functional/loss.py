@@ -752,7 +752,7 @@ def ctc_loss(
 
     The forward recursion over the labels with blanks between them, for all samples at once, as ordinary operations.
     """
-    from flambeau.amp.lists import float32_under_autocast
+    from flambeau.ops.autocast_lists import float32_under_autocast
 
     batched = log_probs.ndim == 3
     log_probs = float32_under_autocast(log_probs)

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import flambeau
-from flambeau.autograd.modes import no_grad
 from flambeau.distributed.algorithms.join import Join, Joinable, JoinHook
 from flambeau.distributed.group import ProcessGroup, default_group, is_initialized, member
 from flambeau.nn.modules.module import Module
+from flambeau.trace.grad_modes import no_grad
 
 if TYPE_CHECKING:
     from flambeau.distributed.reducer import Reducer

@@ -111,7 +111,7 @@ def lu_solve(input: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Any:
 @public("pinverse")
 def pinverse(input: Tensor, rcond: float = 1e-15) -> Any:
     """The pseudoinverse; singular values up to rcond * largest count as zero."""
-    from flambeau.amp.lists import float32_under_autocast
+    from flambeau.ops.autocast_lists import float32_under_autocast
 
     return systems.pinv(float32_under_autocast(input), rcond)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from flambeau.autograd.modes import no_grad
 from flambeau.distributed.group import member
 from flambeau.distributed.reduce_op import ReduceOp
 from flambeau.distributed.reductions import all_reduce_coalesced
 from flambeau.tensor import Tensor
+from flambeau.trace.grad_modes import no_grad
 
 
 def average_parameters(params: Iterable[Tensor], process_group: Any) -> None:

@@ -1,0 +1,8 @@
+"""The hooks of saved tensors that are on (torch.autograd.graph.saved_tensors_hooks)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+saved: list[tuple[Callable[[Any], Any], Callable[[Any], Any]]] = []  # (pack, unpack) of what is kept for gradients, innermost last
