@@ -18,50 +18,18 @@ from types import FunctionType, ModuleType
 from typing import Any, Final
 
 from flambeau import inner_modules
+from flambeau.module_names import HOME, INSTALLED, home, under_flambeau, under_torch
 
 PYTORCH: Final = "2.13.0"  # whose API this is
-_HOME: Final = "flambeau"
 _NAMES: Final = ("torch", "functorch")  # what PyTorch's distribution has
-# Namespaces that PyTorch keeps in one file each.
-_ONE_FILE: Final = ("torch.optim.lr_scheduler", "torch.nn.functional")
 # What is no part of torch, and what a process unpickles before it has the alias.
 _OWN: Final = ("flambeau.as_torch", "flambeau.cli", "flambeau.distributed.ray")
 _changed: list[tuple[Any, str, Any]] = []  # (object, attribute, what it was before)
-_installed: list[TorchFinder] = []
-
-
-def is_ours(module: Any) -> bool:
-    """Whether a module's name, under whichever of its two names, is flambeau's."""
-    return isinstance(module, str) and module.partition(".")[0] in ((_HOME, "torch") if _installed else (_HOME,))
-
-
-def is_installed() -> bool:
-    """Whether `import torch` gives flambeau in this process."""
-    return bool(_installed)
-
-
-def under_torch(module: str) -> str:
-    """The name under torch of a module of ours; `torch.x` stays."""
-    return "torch" + module[len(_HOME) :] if module.partition(".")[0] == _HOME else module
-
-
-def under_flambeau(module: str) -> str:
-    """The name under flambeau of a module of torch's, or of functorch's, which PyTorch brings along; `flambeau.x` stays."""
-    first = module.partition(".")[0]
-    if first == "functorch":
-        return f"{_HOME}.{module}"
-    return _HOME + module[len("torch") :] if first == "torch" else module
-
-
-def home(module: str) -> str:
-    """PyTorch's module for what is defined in this module of ours."""
-    name = under_torch(module)
-    return next((prefix for prefix in _ONE_FILE if name.startswith(f"{prefix}.")), name)
 
 
 def version() -> str:
     """What torch.__version__ is: PyTorch's version, whose API this is, and our own behind a plus."""
-    return f"{PYTORCH}+{_HOME}{sys.modules[_HOME].__version__.rpartition(_HOME)[2]}"
+    return f"{PYTORCH}+{HOME}{sys.modules[HOME].__version__.rpartition(HOME)[2]}"
 
 
 # -- the distribution "torch" -----------------------------------------------------------------------------------------
@@ -195,7 +163,7 @@ def _name(members: Iterable[Any]) -> None:
 
 def _enter(module: ModuleType) -> None:
     """Give an executed module its torch name."""
-    if not _installed or not module.__name__.startswith("flambeau") or module.__name__.startswith(_OWN):
+    if not INSTALLED or not module.__name__.startswith("flambeau") or module.__name__.startswith(_OWN):
         return
     name = module.__name__
     _set(module, "__name__", under_torch(name))
@@ -233,14 +201,14 @@ def install(children: bool = True) -> None:
     from flambeau.torch_version import TorchVersion
     from flambeau.tracebacks import AT_END
 
-    if _installed:
+    if INSTALLED:
         if sys.modules.get("torch") is not flambeau:
             sys.modules["torch"] = flambeau
         return
     for name in [n for n in sys.modules if n.partition(".")[0] in _NAMES]:
         del sys.modules[name]
     finder = TorchFinder()
-    _installed.append(finder)
+    INSTALLED.append(finder)
     sys.meta_path.insert(0, finder)  # type: ignore[arg-type]
     if children:
         _follow_into_children()
@@ -251,7 +219,7 @@ def install(children: bool = True) -> None:
         if isinstance(value, type) and value.__module__.startswith("flambeau") and vars(flambeau).get(value.__name__) is value:
             _set(value, "__module__", "torch")
     flambeau.torch = flambeau  # type: ignore[attr-defined]
-    for module in [m for n, m in list(sys.modules.items()) if n.partition(".")[0] == _HOME]:
+    for module in [m for n, m in list(sys.modules.items()) if n.partition(".")[0] == HOME]:
         _enter(module)
     AT_END.append(explain_missing)
 
@@ -261,9 +229,9 @@ def remove() -> None:
     import flambeau
     from flambeau.tracebacks import AT_END
 
-    if not _installed:
+    if not INSTALLED:
         return
-    sys.meta_path.remove(_installed.pop())  # type: ignore[arg-type]
+    sys.meta_path.remove(INSTALLED.pop())  # type: ignore[arg-type]
     while _changed:
         holder, attribute, value = _changed.pop()
         setattr(holder, attribute, value)
@@ -275,6 +243,6 @@ def remove() -> None:
 
 def explain_missing(error: BaseException) -> None:
     """Say of a ModuleNotFoundError that nobody has caught that it is flambeau which lacks the module."""
-    if _installed and isinstance(error, ModuleNotFoundError) and str(error.name).startswith("torch."):
+    if INSTALLED and isinstance(error, ModuleNotFoundError) and str(error.name).startswith("torch."):
         parent = str(error.name).rpartition(".")[0]
         error.msg = f"PyTorch's module {error.name} does not exist in flambeau yet (imported as a part of {parent})"

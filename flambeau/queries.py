@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from flambeau import dtypes
-from flambeau.as_torch import is_ours, under_flambeau, under_torch
 from flambeau.dtypes import dtype
 from flambeau.foreign import refuse
+from flambeau.module_names import is_ours, under_flambeau, under_torch
 from flambeau.named_objects import NamedObject
 from flambeau.symbols import whole
 

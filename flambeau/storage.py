@@ -23,7 +23,8 @@ from flambeau.trace.blank import blank, no_data
 from flambeau.trace.meta import meta
 from flambeau.trace.objects import from_storage
 from flambeau.trace.once import warn_once
-from flambeau.trace.storage import Storage
+from flambeau.trace.recorder import local
+from flambeau.trace.storage import FAMILIES, Storage
 
 _PREFIX = {
     "Double": dtypes.float64, "Float": dtypes.float32, "Half": dtypes.float16, "BFloat16": dtypes.bfloat16, "Long": dtypes.int64,
@@ -633,14 +634,45 @@ def untyped_storage(t: Tensor) -> UntypedStorage:
     return UntypedStorage(wrap=settled(t), device=devices.META) if t.is_meta else UntypedStorage(wrap=observe(t))
 
 
-def typed_storage(t: Tensor) -> TypedStorage:
-    """`Tensor.storage()`: deprecated, as in PyTorch."""
-    warn_once(
-        "TypedStorage is deprecated. It will be removed in the future and UntypedStorage will be the only storage class. "
-        "This should only matter to you if you are using storages directly.  To access UntypedStorage directly, use "
-        "tensor.untyped_storage() instead of tensor.storage()"
-    )
+def typed_storage(t: Tensor, warns: bool = True) -> TypedStorage:
+    """`Tensor.storage()`: deprecated, as in PyTorch. `Tensor._typed_storage()`, which packages call, does not warn."""
+    if warns:
+        warn_once(
+            "TypedStorage is deprecated. It will be removed in the future and UntypedStorage will be the only storage class. "
+            "This should only matter to you if you are using storages directly.  To access UntypedStorage directly, use "
+            "tensor.untyped_storage() instead of tensor.storage()"
+        )
     return TypedStorage(wrap_storage=untyped_storage(t), dtype=t.dtype)
+
+
+def legacy_storage_class(d: dtype) -> Any:
+    """`Tensor.storage_type()`: FloatStorage, ..."""
+    return LEGACY[NAME_OF_DTYPE[d]]
+
+
+def set_source(t: Tensor, source: Any, storage_offset: int = 0, size: Any = None, stride: Any = None) -> Tensor:
+    """`Tensor.set_`: share the memory of a tensor (with its shape and strides, unless a size is given) or of a storage; empty without a source."""
+    if t._meta.requires_grad and t.is_leaf and local.main.grad_enabled:
+        raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
+    bits = t._meta.bits  # how it reads its memory, whose it ever is
+    if source is None:
+        source = UntypedStorage(0)
+    if isinstance(source, Tensor):
+        if source.dtype is not t.dtype:
+            raise RuntimeError(f"Could not set tensor of type {source.dtype} to a tensor of type {t.dtype}")
+        if size is None:
+            t._replace(source._read_as(bits))
+            t._detached = next(FAMILIES)
+            return t
+        source = source.untyped_storage()
+    if not isinstance(source, (UntypedStorage, TypedStorage)):
+        raise TypeError(f"set_(): argument 'source' must be a Tensor or a Storage, not {type(source).__name__}")
+    if isinstance(source, TypedStorage) and source.dtype is not t.dtype:
+        raise RuntimeError(f"Expected a Storage of type {t.dtype} or an UntypedStorage, but got type {source.dtype} for argument 1 'storage'")
+    shape = (source.nbytes() // t.element_size(),) if size is None else size
+    t._replace(tensor_over(source.untyped(), t.dtype, shape, stride or None, storage_offset))
+    t._detached = next(FAMILIES)  # the history of others on the memory is not this tensor's
+    return t
 
 
 def tensor_over(untyped: UntypedStorage, d: dtype, size: Any, stride: Any = None, offset: int = 0) -> Tensor:

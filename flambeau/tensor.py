@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from flambeau import dtypes, layouts
-from flambeau.as_torch import is_ours
+from flambeau import tensor_asks as asks
 from flambeau.devices import CPU, META, Device
 from flambeau.dtypes import dtype
 from flambeau.foreign import refuse
+from flambeau.module_names import is_ours
 from flambeau.runtime import memory
 from flambeau.trace import reading
 from flambeau.trace.blank import refuse_read
@@ -29,8 +30,6 @@ from flambeau.tracebacks import shorten, shorten_bare
 
 _new: Callable[[type], Any] = object.__new__
 _READERS = memory.READERS
-_detach: Any = None  # functions of modules that need this one, once they are wanted: to import takes 0.4 us even where it is done
-_backward: Any = None
 
 
 if TYPE_CHECKING:
@@ -69,32 +68,23 @@ class Tensor(Methods):
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Tensor:
         """Legacy constructor: `Tensor(2, 3)` is uninitialised, `Tensor([1, 2])` has these values (default dtype)."""
-        from flambeau.ops import creation
-
-        t: Tensor = creation.legacy_constructor(dtypes.get_default_dtype(), *args, any_dtype=True, **kwargs)
+        t: Tensor = asks.legacy_constructor(dtypes.get_default_dtype(), *args, any_dtype=True, **kwargs)
         return t if cls is Tensor else t.as_subclass(cls)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if not is_ours(cls.__module__):
-            from flambeau.ops.dispatch import admit
-            from flambeau.ops.subclass_names import part
-
-            admit(cls)
-            part(cls)
+            asks.admit(cls)
+            asks.part(cls)
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """What a subclass does with a function of which it is an argument: the plain function, results as the subclass."""
-        from flambeau.ops.dispatch import torch_function
-
-        return torch_function(cls, func, types, args, kwargs)
+        return asks.torch_function(cls, func, types, args, kwargs)
 
     def as_subclass(self, cls: Any) -> Any:
         """The same memory and history as a tensor of another class."""
-        from flambeau.ops.dispatch import as_subclass
-
-        return as_subclass(self, cls)
+        return asks.as_subclass(self, cls)
 
     @staticmethod
     def _make_subclass(cls: type, data: Tensor, require_grad: bool = False) -> Any:
@@ -249,9 +239,7 @@ class Tensor(Methods):
     def _become_leaf(self, m: Meta) -> None:
         """Give this tensor leaf metadata; a pending value is read again through its storage, as a boundary."""
         if self._storage is not None and self._storage.history is not None:
-            from flambeau.autograd.leaf_views import forget_leaf
-
-            forget_leaf(self)
+            asks.forget_leaf(self)
         if self._immediate is not None and type(local.trace) is Trace:
             replay(local.trace, self)  # which could not be done later: it would make the call's own result of this
         if self._gen == local.trace.gen and self._gen != -1:
@@ -324,18 +312,14 @@ class Tensor(Methods):
         """A handle on the history (None for a leaf)."""
         if self.is_leaf:
             return None
-        from flambeau.autograd.node import node_of
-
-        return node_of(self)
+        return asks.node_of(self)
 
     @property
     def output_nr(self) -> int:
         """Which result of its operation this is."""
         if self.is_leaf:
             return 0
-        from flambeau.autograd.node import edge_of
-
-        return edge_of(self)[1]
+        return asks.edge_of(self)[1]
 
     @property
     def _version(self) -> int:
@@ -377,11 +361,9 @@ class Tensor(Methods):
 
     def _read_as(self, bits: int) -> Tensor:
         """The same memory with these bits (Meta): a view, if they are others."""
-        from flambeau.ops.elementwise import conj, neg_view
-
         other = self._meta.bits ^ bits
-        view = conj(self) if other & CONJ else self
-        return neg_view(view) if other & NEG else view
+        view = asks.conj(self) if other & CONJ else self
+        return asks.neg_view(view) if other & NEG else view
 
     def _place(self) -> int:
         """The address of the first element, whatever its memory has of it."""
@@ -462,9 +444,7 @@ class Tensor(Methods):
         """The namespace of the array API standard."""
         if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
             raise ValueError(f"the array API of version {api_version} is not supported; 2024.12 and older ones are")
-        from flambeau import array_api
-
-        return array_api
+        return asks.array_namespace()
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         array = self.numpy()
@@ -472,9 +452,7 @@ class Tensor(Methods):
 
     def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Tensor:
         """What NumPy makes of a tensor (`np.sin(t)`, `t - array`) is a tensor, over the array's memory."""
-        from flambeau.ops.from_memory import from_numpy
-
-        return from_numpy(array if array.dtype != bool else array.astype("uint8"))
+        return asks.from_numpy(array if array.dtype != bool else array.astype("uint8"))
 
     def __dlpack__(self, *, stream: Any = None, **kwargs: Any) -> Any:
         if self.requires_grad:
@@ -484,9 +462,7 @@ class Tensor(Methods):
         if self._meta.device is not CPU:
             raise BufferError(f"Cannot pack tensors on {self.device}")
         if self.dtype is dtypes.bfloat16:
-            from flambeau.ops.from_memory import as_bfloat16
-
-            return as_bfloat16(reading.to_numpy(self.view(dtypes.int16)).__dlpack__())  # type: ignore[attr-defined]
+            return asks.as_bfloat16(reading.to_numpy(self.view(dtypes.int16)).__dlpack__())  # type: ignore[attr-defined]
         return reading.to_numpy(self).__dlpack__()
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -494,27 +470,19 @@ class Tensor(Methods):
 
     def untyped_storage(self) -> Any:
         """The bytes that this tensor and its views share."""
-        from flambeau.storage import untyped_storage
-
-        return untyped_storage(self)
+        return asks.untyped_storage(self)
 
     def storage(self) -> Any:
         """The elements that this tensor and its views share, as a TypedStorage (deprecated)."""
-        from flambeau.storage import typed_storage
-
-        return typed_storage(self)
+        return asks.typed_storage(self)
 
     def _typed_storage(self) -> Any:
         """`storage()` without its warning, as packages ask for it."""
-        from flambeau.storage import TypedStorage, untyped_storage
-
-        return TypedStorage(wrap_storage=untyped_storage(self), dtype=self.dtype)
+        return asks.typed_storage(self, warns=False)
 
     def storage_type(self) -> Any:
         """The class of its legacy storage (FloatStorage, ...)."""
-        from flambeau.storage import LEGACY, NAME_OF_DTYPE
-
-        return LEGACY[NAME_OF_DTYPE[self.dtype]]
+        return asks.legacy_storage_class(self.dtype)
 
     def __bool__(self) -> bool:
         try:
@@ -592,22 +560,19 @@ class Tensor(Methods):
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         try:
-            from flambeau.printing import tensor_repr
-
             if in_a_trace_function():
                 return self._repr_beside()
-            return tensor_repr(self)
+            return asks.tensor_repr(self)
         except BaseException as error:
             shorten(error)
             raise
 
     def _repr_beside(self) -> str:
         """The text for a debugger that has stopped in the middle of a call."""
-        from flambeau.printing import tensor_repr
         from flambeau.trace.finalizers import beside
 
         try:
-            return beside(tensor_repr, self)  # type: ignore[no-any-return]
+            return beside(asks.tensor_repr, self)  # type: ignore[no-any-return]
         except Exception:  # it has no value yet, or no shape
             m = getattr(self, "_meta", None)
             return "<a tensor that is being made>" if m is None else f"<a tensor of shape {tuple(m.shape)}, {m.dtype}, that is being computed>"
@@ -618,9 +583,7 @@ class Tensor(Methods):
         return format(repr(self), spec) if not spec else object.__format__(self, spec)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        from flambeau.io.pickling import reduce_tensor
-
-        return reduce_tensor(self)
+        return asks.reduce_tensor(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
         if id(self) in memo:
@@ -695,49 +658,22 @@ class Tensor(Methods):
 
     def set_(self, source: Any = None, storage_offset: int = 0, size: Any = None, stride: Any = None) -> Tensor:
         """Share the memory of a tensor (with its shape and strides, unless a size is given) or of a storage; empty without a source."""
-        from flambeau import storage as storages
-
-        if self._meta.requires_grad and self.is_leaf and local.main.grad_enabled:
-            raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
-        bits = self._meta.bits  # how it reads its memory, whose it ever is
-        if source is None:
-            source = storages.UntypedStorage(0)
-        if isinstance(source, Tensor):
-            if source.dtype is not self.dtype:
-                raise RuntimeError(f"Could not set tensor of type {source.dtype} to a tensor of type {self.dtype}")
-            if size is None:
-                self._replace(source._read_as(bits))
-                self._detached = next(FAMILIES)
-                return self
-            source = source.untyped_storage()
-        if not isinstance(source, (storages.UntypedStorage, storages.TypedStorage)):
-            raise TypeError(f"set_(): argument 'source' must be a Tensor or a Storage, not {type(source).__name__}")
-        if isinstance(source, storages.TypedStorage) and source.dtype is not self.dtype:
-            raise RuntimeError(f"Expected a Storage of type {self.dtype} or an UntypedStorage, but got type {source.dtype} for argument 1 'storage'")
-        shape = (source.nbytes() // self.element_size(),) if size is None else size
-        self._replace(storages.tensor_over(source.untyped(), self.dtype, shape, stride or None, storage_offset))
-        self._detached = next(FAMILIES)  # the history of others on the memory is not this tensor's
-        return self
+        return asks.set_source(self, source, storage_offset, size, stride)
 
     # -- gradients ----------------------------------------------------------------------------------------------
     def detach(self) -> Tensor:
         """The same memory without history."""
-        global _detach
-        if _detach is None:
-            from flambeau.ops.shape import detach as _detach
-        return _detach(self)  # type: ignore[no-any-return]
+        return asks.detach(self)  # type: ignore[no-any-return]
 
     def detach_(self) -> Tensor:
         """Forget this tensor's history, in place."""
-        from flambeau.ops.shape import detach
-
         m = self._fresh_meta()
         if is_view(self):
             raise RuntimeError("Can't detach views in-place. Use detach() instead.")
         if not m.requires_grad or m.leaf:
             self._become_leaf(m.variant(requires_grad=False, leaf=True))
             return self
-        self._take(detach(twin(self)))  # which stands for this tensor as it was, in what has been recorded of it
+        self._take(asks.detach(twin(self)))  # which stands for this tensor as it was, in what has been recorded of it
         self._detached = next(FAMILIES)
         return self
 
@@ -746,34 +682,25 @@ class Tensor(Methods):
         inputs: Sequence[Tensor] | Tensor | None = None,
     ) -> None:  # fmt: skip
         """Accumulate gradients of this tensor into the leaves that it depends on; `gradient` has this tensor's shape."""
-        global _backward
         try:
-            if _backward is None:
-                from flambeau.autograd.engine import backward as _backward
             if isinstance(inputs, Tensor):
                 inputs = (inputs,)
-            _backward((self,), (gradient,), bool(retain_graph), create_graph, inputs)
+            asks.backward((self,), (gradient,), bool(retain_graph), create_graph, inputs)
         except BaseException as error:
             shorten(error)
             raise
 
     def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> Any:
         """Call `hook(gradient)` whenever the gradient of this tensor is computed; what it returns replaces it."""
-        from flambeau.autograd.hooks import register_hook
-
-        return register_hook(self, hook)
+        return asks.register_hook(self, hook)
 
     def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], None]) -> Any:
         """Call `hook(tensor)` after a gradient has been accumulated into this leaf."""
-        from flambeau.autograd.hooks import register_post_accumulate_grad_hook
-
-        return register_post_accumulate_grad_hook(self, hook)
+        return asks.register_post_accumulate_grad_hook(self, hook)
 
     def retain_grad(self) -> None:
         """Keep the gradient of this non-leaf tensor in `.grad`."""
-        from flambeau.autograd.hooks import retain_grad
-
-        retain_grad(self)
+        asks.retain_grad(self)
 
     @property
     def retains_grad(self) -> bool:
@@ -817,16 +744,12 @@ class Tensor(Methods):
 
 def _must_be(function: str, parameter: str, v: Any) -> None:
     """PyTorch's TypeError unless an argument is of its kind."""
-    from flambeau.ops.signatures import must_be
-
-    must_be(function, parameter, v)
+    asks.must_be(function, parameter, v)
 
 
 def require(name: str, dim: Any, tensor: Tensor) -> None:
     """PyTorch's TypeError if `dim` is not a number for this method."""
-    from flambeau.ops.signatures import problem
-
-    wrong = problem(name, ("self", "dim"), (tensor, dim), (None, None))
+    wrong = asks.problem(name, ("self", "dim"), (tensor, dim), (None, None))
     if wrong is not None:
         raise wrong
 

@@ -1,14 +1,16 @@
 """Calls that go upwards.
 
 Folders import downwards only. Where a lower one needs something of an upper one, as a trace that ends asks autograd what to keep, it declares the
-function that it calls, and marks it with `upward`. flambeau/wiring.py, which is above them all, gives each declaration its function. From then on the
-declaration's name in its module is that function, so a call costs what any call costs.
+function that it calls, and marks it with `upward`. flambeau/wiring.py, which is above them all, says where each declaration has its function. The first
+call finds it; from then on the declaration's name in its module is that function, and a call costs what any call costs.
 
-Rule: a declaration is called in its own module, or as an attribute of it. A copy of the name (`from module import name`) would stay the declaration.
+Rule: a declaration is called in its own module, or as an attribute of it. A copy of the name (`from module import name`) would look for the function at
+each call.
 """
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
 from importlib import import_module
@@ -16,26 +18,23 @@ from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
-DECLARED: list[Callable[..., Any]] = []  # all declarations, for the test that each is given (tests/engine/test_wiring.py)
+HOMES: dict[str, dict[str, str]] = {}  # by module and name of a declaration: the module that has the function of that name (wiring.py)
+DECLARED: dict[tuple[str, str], Callable[..., Any]] = {}  # by module and name
 
 
 def upward(declared: Callable[P, T]) -> Callable[P, T]:
     """Mark a declaration: a function with a docstring whose body raises NotImplementedError."""
-    DECLARED.append(declared)
-    return declared
+    module, name = declared.__module__, declared.__name__
+    DECLARED[module, name] = declared
+
+    @functools.wraps(declared)
+    def first(*args: P.args, **kwargs: P.kwargs) -> T:
+        function = vars(sys.modules[module])[name] = given(module, name)
+        return function(*args, **kwargs)  # type: ignore[no-any-return]
+
+    return first
 
 
-def give(declared: Callable[P, T], function: Callable[P, T]) -> None:
-    """Let a declaration's name stand for this function."""
-    vars(sys.modules[declared.__module__])[declared.__name__] = function
-
-
-def give_later(declared: Callable[..., Any], home: str) -> None:
-    """The same for the function of its name in a module that is loaded when it is first called, so that `import flambeau` stays short."""
-
-    def first(*args: Any, **kwargs: Any) -> Any:
-        function = getattr(import_module(home), declared.__name__)
-        give(declared, function)
-        return function(*args, **kwargs)
-
-    give(declared, first)
+def given(module: str, name: str) -> Callable[..., Any]:
+    """The function of a declaration."""
+    return getattr(import_module(HOMES[module][name]), name)  # type: ignore[no-any-return]

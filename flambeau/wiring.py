@@ -1,30 +1,51 @@
-"""What calls upwards, and whom: each declaration of upward.py is given its function, when this is imported. Folders import downwards only; this file is above them."""
+"""What calls upwards, and whom: where each declaration of upward.py has its function. Folders import downwards only; this file is above them."""
 
 from __future__ import annotations
 
-from flambeau.autograd import differentiate, kept_segment, segment
-from flambeau.ops import more, primitives, shape
-from flambeau.trace import evaluate, fragment, kept, mutation, recorder, salvage
-from flambeau.upward import give, give_later
+from flambeau.ops import primitives
+from flambeau.trace import fragment
+from flambeau.upward import HOMES
 
+vars(fragment)["primitives"] = primitives  # bodies that recording itself has are made of them, too
 
-def _start_native() -> None:
-    from flambeau.ops import known_edge
-
-    known_edge.start()
-
-
-# A trace that ends asks autograd what to keep.
-give(evaluate.plan_history, segment.plan_history)
-give(evaluate.keep_history, segment.keep_history)
-give(kept.tape_of, segment.tape_of)
-give(kept.kept_segments, kept_segment.kept_segments)
-give(mutation.freed_outputs, differentiate.freed_outputs)
-give_later(salvage.keep_salvaged, "flambeau.autograd.salvaged")
-# Recording composes what ops/ has.
-vars(fragment)["primitives"] = primitives
-give(recorder.as_strided, shape.as_strided)
-give(mutation.resize_, more.resize_)
-give(mutation.become_view, more.become_view)
-give_later(fragment.casting, "flambeau.ops.autocast_lists")
-evaluate.start_native = _start_native
+# By the module that calls: the module of each function.
+HOMES |= {
+    "flambeau.trace.evaluate": {"plan_history": "flambeau.autograd.segment", "keep_history": "flambeau.autograd.segment", "start": "flambeau.ops.known_edge"},
+    "flambeau.trace.fragment": {"casting": "flambeau.ops.autocast_lists"},
+    "flambeau.trace.kept": {"tape_of": "flambeau.autograd.segment", "kept_segments": "flambeau.autograd.kept_segment"},
+    "flambeau.trace.mutation": {
+        "freed_outputs": "flambeau.autograd.differentiate",
+        "resize_": "flambeau.ops.more",
+        "become_view": "flambeau.ops.more",
+    },
+    "flambeau.trace.recorder": {"as_strided": "flambeau.ops.shape"},
+    "flambeau.trace.salvage": {"keep_salvaged": "flambeau.autograd.salvaged"},
+    "flambeau.tensor_asks": {
+        "legacy_constructor": "flambeau.ops.creation",
+        "admit": "flambeau.ops.dispatch",
+        "torch_function": "flambeau.ops.dispatch",
+        "as_subclass": "flambeau.ops.dispatch",
+        "part": "flambeau.ops.subclass_names",
+        "must_be": "flambeau.ops.signatures",
+        "problem": "flambeau.ops.signatures",
+        "detach": "flambeau.ops.shape",
+        "conj": "flambeau.ops.elementwise",
+        "neg_view": "flambeau.ops.elementwise",
+        "from_numpy": "flambeau.ops.from_memory",
+        "as_bfloat16": "flambeau.ops.from_memory",
+        "node_of": "flambeau.autograd.node",
+        "edge_of": "flambeau.autograd.node",
+        "backward": "flambeau.autograd.engine",
+        "forget_leaf": "flambeau.autograd.leaf_views",
+        "register_hook": "flambeau.autograd.hooks",
+        "register_post_accumulate_grad_hook": "flambeau.autograd.hooks",
+        "retain_grad": "flambeau.autograd.hooks",
+        "untyped_storage": "flambeau.storage",
+        "typed_storage": "flambeau.storage",
+        "legacy_storage_class": "flambeau.storage",
+        "set_source": "flambeau.storage",
+        "tensor_repr": "flambeau.printing",
+        "reduce_tensor": "flambeau.io.pickling",
+        "array_namespace": "flambeau.array_api.types",
+    },
+}

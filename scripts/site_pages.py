@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 import flambeau  # noqa: E402
-from flambeau.as_torch import is_ours  # noqa: E402
+from flambeau.module_names import is_ours  # noqa: E402
 from flambeau.names import torch_names  # noqa: E402
 
 # Where a namespace's page would be long, it is one page a letter.

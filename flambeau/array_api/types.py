@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
 from typing import Any
 
 import flambeau as torch
@@ -103,6 +105,11 @@ class Info:
 def __array_namespace_info__() -> Info:
     """What this library offers: devices, dtypes, defaults."""
     return Info()
+
+
+def array_namespace() -> ModuleType:
+    """`Tensor.__array_namespace__()`."""
+    return sys.modules[__name__.rpartition(".")[0]]
 
 
 __all__ = ["__array_namespace_info__", "astype", "can_cast", "finfo", "iinfo", "isdtype", "result_type"]

@@ -99,7 +99,7 @@ def run(
         raise ValueError(f"num_workers must be at least 1, got {num_workers}")
     if max_restarts < 0:
         raise ValueError(f"max_restarts must be at least 0, got {max_restarts}")
-    from flambeau.as_torch import is_installed
+    from flambeau.module_names import is_installed
 
     if not ray.is_initialized():
         ray.init()

@@ -11,9 +11,9 @@ from functools import reduce
 from typing import Any
 
 import flambeau as torch
-from flambeau.as_torch import under_torch
 from flambeau.distributions import constraints
 from flambeau.distributions.utils import broadcast_all, lazy_property, logits_to_probs, probs_to_logits
+from flambeau.module_names import under_torch
 from flambeau.tensor import Tensor
 from flambeau.trace.meta import Size
 from flambeau.trace.once import warn_here

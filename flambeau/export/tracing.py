@@ -15,7 +15,6 @@ from typing import Any, Final
 import flambeau
 from flambeau import operator_shapes, symbols
 from flambeau._ops import OpOverload, watch
-from flambeau.as_torch import under_flambeau
 from flambeau.dtypes import dtype
 from flambeau.export import rules
 from flambeau.export.errors import data_dependent
@@ -24,6 +23,7 @@ from flambeau.export.schemas import Schema, bound, overloads, resolve, schema, s
 from flambeau.export.shapes import layout_of, metas
 from flambeau.fx.graph import Graph
 from flambeau.fx.node import Node
+from flambeau.module_names import under_flambeau
 from flambeau.ops import below, dispatch, instrument
 from flambeau.symbols import Expr, Recording, Sym, SymFloat
 from flambeau.tensor import Tensor

@@ -13,8 +13,8 @@ import types
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flambeau.as_torch import is_ours, under_torch
 from flambeau.fx.immutable_collections import immutable_dict, immutable_list
+from flambeau.module_names import is_ours, under_torch
 
 if TYPE_CHECKING:
     from flambeau.fx.graph import Graph

@@ -15,11 +15,11 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from flambeau.as_torch import under_flambeau
 from flambeau.fx.graph import Graph
 from flambeau.fx.graph_module import GraphModule
 from flambeau.fx.node import map_aggregate
 from flambeau.fx.proxy import ParameterProxy, Proxy, TracerBase
+from flambeau.module_names import under_flambeau
 from flambeau.nn.modules.module import Module
 from flambeau.nn.parameter import Parameter
 from flambeau.ops import instrument

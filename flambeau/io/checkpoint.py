@@ -23,7 +23,6 @@ from pickle import UnpicklingError
 from types import BuiltinFunctionType, FunctionType
 from typing import Any, BinaryIO
 
-from flambeau.as_torch import is_ours
 from flambeau.devices import Device
 from flambeau.dtypes import LIMITED, dtype, uint8
 from flambeau.io import globals as names
@@ -33,6 +32,7 @@ from flambeau.io.pickling import attributes, wrapper_layout
 from flambeau.io.restricted import Reader
 from flambeau.io.storage_bytes import bytes_of, new_storage
 from flambeau.layouts import layout, strided
+from flambeau.module_names import is_ours
 from flambeau.nn.parameter import Buffer, Parameter
 from flambeau.ops.dispatch import Dispatched
 from flambeau.runtime import shared_memory, whole_files

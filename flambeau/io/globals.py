@@ -9,11 +9,11 @@ from pickle import UnpicklingError
 from typing import Any, BinaryIO
 
 from flambeau import layouts
-from flambeau.as_torch import home, is_ours, under_flambeau
 from flambeau.devices import CPU, META
 from flambeau.dtypes import HELD, INTEGER_OF, QUANTIZED, dtype
 from flambeau.io.pickling import restore_wrapper
 from flambeau.io.storage_bytes import check_layout, tensor_over
+from flambeau.module_names import home, is_ours, under_flambeau
 from flambeau.nn.parameter import Buffer, Parameter
 from flambeau.ops.dispatch import Dispatched
 from flambeau.quantized import schemes

@@ -16,11 +16,11 @@ from collections.abc import Callable
 from typing import Any
 
 import flambeau
-from flambeau.as_torch import is_ours, under_torch
 from flambeau.devices import Device
 from flambeau.dtypes import dtype
 from flambeau.fx import Graph, GraphModule, Node, Tracer
 from flambeau.jit.script import RecursiveScriptModule, ScriptFunction, ScriptModule, original, rewrap
+from flambeau.module_names import is_ours, under_torch
 from flambeau.nn.modules.module import Module
 from flambeau.nn.parameter import Parameter
 from flambeau.queries import memory_format

@@ -2,7 +2,7 @@
 
 from typing import get_type_hints as _get_type_hints
 
-from flambeau.as_torch import is_ours as _is_ours
+from flambeau.module_names import is_ours as _is_ours
 from flambeau.nn import attention, functional, grad, init, modules, parallel, utils
 from flambeau.nn.modules import *
 from flambeau.nn.modules.adaptive import LinearCrossEntropyOptions

@@ -17,9 +17,9 @@ from inspect import signature
 from typing import Any, Final
 
 import flambeau
-from flambeau.as_torch import under_flambeau
 from flambeau.devices import Device
 from flambeau.dtypes import dtype
+from flambeau.module_names import under_flambeau
 from flambeau.ops import dispatch
 from flambeau.ops.dispatch import Dispatched
 from flambeau.tensor import Tensor

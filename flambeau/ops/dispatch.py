@@ -17,10 +17,10 @@ from functools import cache
 from types import FunctionType
 from typing import Any
 
-from flambeau.as_torch import under_torch
 from flambeau.devices import Device
 from flambeau.dtypes import dtype
 from flambeau.foreign import called, is_foreign, is_theirs
+from flambeau.module_names import under_torch
 from flambeau.tensor import Tensor, users_dict
 from flambeau.trace import immediate
 from flambeau.trace.meta import Size

@@ -16,8 +16,8 @@ from typing import Any, Final, NoReturn
 
 import numpy as np
 
-from flambeau.as_torch import is_ours
 from flambeau.dtypes import of_type
+from flambeau.module_names import is_ours
 from flambeau.ops.signatures import asks_for_dtype, overloads, problem, simple
 from flambeau.trace.objects import _TENSOR
 from flambeau.trace.place import PUBLIC

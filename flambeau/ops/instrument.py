@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType, FunctionType
 from typing import Any
 
-from flambeau.as_torch import is_ours, under_flambeau
+from flambeau.module_names import is_ours, under_flambeau
 from flambeau.ops import dispatch
 from flambeau.ops.guard import handing, settle
 from flambeau.trace.while_set import begun, while_locked

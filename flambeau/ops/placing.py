@@ -11,8 +11,8 @@ from collections.abc import Callable
 from types import FrameType, FunctionType
 from typing import Any, Final
 
-from flambeau.as_torch import under_flambeau
 from flambeau.devices import CPU, Device, check, on_blocks
+from flambeau.module_names import under_flambeau
 from flambeau.ops import instrument
 from flambeau.trace.recorder import Fragment, local
 from flambeau.trace.while_set import begun

@@ -15,11 +15,11 @@ from collections.abc import Callable
 from itertools import takewhile
 from typing import Any, Final, NoReturn, TypeVar
 
-from flambeau.as_torch import home
 from flambeau.devices import Device
 from flambeau.dtypes import dtype, of_type
 from flambeau.foreign import refuse
 from flambeau.layouts import layout
+from flambeau.module_names import home
 from flambeau.ops.guard import better, check, marked
 from flambeau.ops.registry import Operation
 from flambeau.ops.signatures import simple

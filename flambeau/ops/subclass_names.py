@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from types import CodeType, FunctionType
 from typing import Any
 
-from flambeau.as_torch import is_ours
+from flambeau.module_names import is_ours
 from flambeau.tensor import _INTERNAL, Tensor, kept_name, users_dict
 from flambeau.trace.objects import inner_dict
 

@@ -18,8 +18,8 @@ from struct import pack, unpack
 from typing import Any, Final, TypeVar, cast
 
 import flambeau as torch
-from flambeau.as_torch import is_ours
 from flambeau.foreign import refuse
+from flambeau.module_names import is_ours
 from flambeau.nn.functional.engine import overwrite
 from flambeau.nn.modules.hooks import Hook, RemovableHandle, register
 from flambeau.nn.modules.module import clear_grad

@@ -52,6 +52,12 @@ def plan_history(tr: Trace, state: State, graph: Graph, tensors: list[Tensor], a
 
 
 @upward
+def start() -> None:
+    """Let the wrappers of operations ask native code first, if it can be had (ops/known_edge.py)."""
+    raise NotImplementedError
+
+
+@upward
 def keep_history(
     plan: TracePlan, state: State, tensors: list[Tensor], inputs: list[Storage], buffers: list[Buffer],
     boundaries: dict[int, Boundary], custom: dict[int, Any], hooked: dict[int, Tensor], params: list[Any],
@@ -84,7 +90,7 @@ def _deliver(tensors: list[Tensor], assign: list[tuple[int, int]], buffers: list
 collect: Any = _collect  # known_edge.py has these three in native code
 deliver: Any = _deliver
 alive_among: Any = liveness.alive_among  # 1 for each that somebody but the trace holds
-start_native: Callable[[], None] | None = None  # wiring.py gives it (ops/known_edge.py)
+start_native: Callable[[], None] | None = start
 
 
 class TracePlan:

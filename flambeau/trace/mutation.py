@@ -421,13 +421,13 @@ def freed_outputs(path: list[State]) -> set[int]:
 
 
 @upward
-def resize_(target: Tensor, shape: tuple[int, ...]) -> Tensor:
+def resize_(self: Tensor, *sizes: Any) -> Tensor:
     """Give a tensor another shape, in its storage where that has the room (ops/more.py)."""
     raise NotImplementedError
 
 
 @upward
-def become_view(target: Tensor, view: Callable[[Tensor], Tensor], name: str) -> Tensor:
+def become_view(self: Tensor, view: Callable[[Tensor], Tensor], name: str) -> Tensor:
     """Let a tensor be a view of what it was (ops/more.py)."""
     raise NotImplementedError
 

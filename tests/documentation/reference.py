@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 
 import flambeau
 from flambeau import documentation
-from flambeau.as_torch import is_ours
+from flambeau.module_names import is_ours
 from flambeau.names import torch_names
 from flambeau.ops.signatures import Parameter, overloads
 from tests.documentation.compare import same_text

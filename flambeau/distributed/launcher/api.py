@@ -99,7 +99,7 @@ def launch_agent(config: LaunchConfig, entrypoint: Callable[..., Any] | str | No
     Returns what each of this machine's processes has returned (None for programs), by global rank. ChildFailedError once a process
     failed and no restart is left. Functions run in new processes, whatever `start_method` is.
     """
-    from flambeau import as_torch
+    from flambeau import module_names
     from flambeau.distributed.launcher.agent import Agent
     from flambeau.distributed.launcher.function import Function
 
@@ -111,7 +111,7 @@ def launch_agent(config: LaunchConfig, entrypoint: Callable[..., Any] | str | No
     if callable(entrypoint):
         with Function(entrypoint, args) as function:
             return Agent(config, function.command, name, function.result).run()
-    command = python_command(args) if entrypoint == sys.executable and as_torch.is_installed() else [entrypoint, *map(str, args)]
+    command = python_command(args) if entrypoint == sys.executable and module_names.is_installed() else [entrypoint, *map(str, args)]
     return Agent(config, command, name).run()
 
 

@@ -19,13 +19,13 @@ class Function:
     """A function and its arguments in a file, which processes of `command` read. A context: the file is gone behind it."""
 
     def __init__(self, function: Callable[..., Any], args: Sequence[Any]) -> None:
-        from flambeau import as_torch
+        from flambeau import module_names
 
         self.folder = tempfile.mkdtemp(prefix="flambeau-function-")
         try:
             around = spawn.get_preparation_data("worker") | {"start_method": "spawn"}
             around["authkey"] = bytes(around["authkey"])  # type: ignore[typeddict-item]  # which pickles only while a process of multiprocessing's is started
-            text = pickle.dumps((as_torch.is_installed(), around)) + pickle.dumps((function, tuple(args)))
+            text = pickle.dumps((module_names.is_installed(), around)) + pickle.dumps((function, tuple(args)))
             path = Path(self.folder, "function.pickle")
             path.write_bytes(text)
         except BaseException:
