@@ -201,24 +201,30 @@ for _name in ("softmax", "log_softmax"):
 
 from flambeau import autograd
 from flambeau import wiring as _wiring
+from flambeau.defaults import (
+    are_deterministic_algorithms_enabled,
+    get_default_device,
+    get_deterministic_debug_mode,
+    is_deterministic_algorithms_warn_only_enabled,
+    set_default_device,
+    set_deterministic_debug_mode,
+    use_deterministic_algorithms,
+)  # fmt: skip
+from flambeau.ops.numeric import result_type
 from flambeau.printing import set_printoptions
 from flambeau.queries import (
     _assert,
-    are_deterministic_algorithms_enabled,
     broadcast_shapes,
     can_cast,
     channels_last,
     channels_last_3d,
     contiguous_format,
     finfo,
-    get_default_device,
-    get_deterministic_debug_mode,
     get_float32_matmul_precision,
     get_num_interop_threads,
     get_num_threads,
     iinfo,
     is_complex,
-    is_deterministic_algorithms_warn_only_enabled,
     is_floating_point,
     is_nonzero,
     is_storage,
@@ -227,16 +233,12 @@ from flambeau.queries import (
     memory_format,
     numel,
     preserve_format,
-    result_type,
-    set_default_device,
     set_default_dtype,
-    set_deterministic_debug_mode,
     set_float32_matmul_precision,
     set_flush_denormal,
     set_num_interop_threads,
     set_num_threads,
     typename,
-    use_deterministic_algorithms,
 )  # fmt: skip
 from flambeau.trace.grad_modes import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 
@@ -332,10 +334,10 @@ _LAZY_NAMES |= dict.fromkeys(
     "_shape_as_tensor _assert_async _check_with _check_tensor_all _check_tensor_all_with _int_mm _scaled_mm _convert_indices_from_coo_to_csr "
     "_convert_indices_from_csr_to_coo _softmax_backward_data _grouped_mm".split(), "flambeau.inner_names",
 ) | dict.fromkeys(("PyTorchFileReader", "PyTorchFileWriter"), "flambeau._C")  # fmt: skip
-_LAZY_NAMES |= dict.fromkeys([f"_sobol_engine_{_name}" for _name in ("draw", "ff_", "initialize_state_", "scramble_")], "flambeau.ops.sobol")
-_LAZY_NAMES["lobpcg"] = "flambeau.ops.linalg.lobpcg"
-_LAZY_NAMES |= dict.fromkeys(("segment_reduce", "_segment_reduce", "range", "kaiser_window"), "flambeau.ops.segments")
-_LAZY_NAMES |= dict.fromkeys(("fake_quantize_per_tensor_affine", "fake_quantize_per_channel_affine"), "flambeau.ops.fake_quantize")
+_LAZY_NAMES |= dict.fromkeys([f"_sobol_engine_{_name}" for _name in ("draw", "ff_", "initialize_state_", "scramble_")], "flambeau.composed.sobol")
+_LAZY_NAMES["lobpcg"] = "flambeau.composed.lobpcg"
+_LAZY_NAMES |= dict.fromkeys(("segment_reduce", "_segment_reduce", "range", "kaiser_window"), "flambeau.composed.segments")
+_LAZY_NAMES |= dict.fromkeys(("fake_quantize_per_tensor_affine", "fake_quantize_per_channel_affine"), "flambeau.composed.fake_quantize")
 _LAZY_NAMES |= dict.fromkeys(
     "quantize_per_tensor quantize_per_channel quantize_per_tensor_dynamic dequantize int_repr q_scale q_zero_point q_per_channel_scales "
     "q_per_channel_zero_points q_per_channel_axis empty_quantized quantized_max_pool1d quantized_max_pool2d quantized_max_pool3d quantized_batch_norm "
@@ -346,8 +348,10 @@ _LAZY_NAMES |= dict.fromkeys(
     "flambeau.quantized.schemes",
 )  # fmt: skip
 _LAZY_NAMES |= {"i0": "flambeau.ops.special_bessel"} | dict.fromkeys(("polygamma", "igamma", "igammac"), "flambeau.ops.special_gamma")
-_LAZY_NAMES |= dict.fromkeys("poisson binomial _standard_gamma _standard_gamma_grad _sample_dirichlet _dirichlet_grad".split(), "flambeau.ops.random_rejection")
-_LAZY_NAMES |= dict.fromkeys(("stft", "istft"), "flambeau.ops.stft") | dict.fromkeys(("svd_lowrank", "pca_lowrank"), "flambeau.ops.linalg.lowrank")
+_LAZY_NAMES |= dict.fromkeys(
+    "poisson binomial _standard_gamma _standard_gamma_grad _sample_dirichlet _dirichlet_grad".split(), "flambeau.composed.random_rejection"
+)
+_LAZY_NAMES |= dict.fromkeys(("stft", "istft"), "flambeau.composed.stft") | dict.fromkeys(("svd_lowrank", "pca_lowrank"), "flambeau.ops.linalg.lowrank")
 for _name in ("i0", "igamma", "igammac", "stft", "istft", "polygamma"):
     setattr(Tensor, _name, _lazy_method("polygamma_of" if _name == "polygamma" else _name, _LAZY_NAMES[_name]))
 for _name in ("i0", "igamma", "igammac", "polygamma"):

@@ -117,7 +117,7 @@ class OpOverloadPacket:
 
         found = library._registered.get(f"{self._qualified_op_name}.{name}")
         if found is None and self._qualified_op_name.startswith("aten::"):
-            from flambeau.ops import dispatcher_names
+            from flambeau.composed import dispatcher_names
 
             found = dispatcher_names.OVERLOADS.get(f"{self.__name__}.{name}")
         found = found or self._function
@@ -191,7 +191,7 @@ class _Namespace:
             importlib.import_module(library.HOMES[self.name])
         found = library._registered.get(f"{self.name}::{name}")
         if found is None and self.name in ("aten", "prims"):
-            from flambeau.ops import dispatcher_activation_gradients, dispatcher_gradients, dispatcher_names
+            from flambeau.composed import dispatcher_activation_gradients, dispatcher_gradients, dispatcher_names
 
             homes = (
                 dispatcher_names,
@@ -242,3 +242,8 @@ class _Ops:
 
 
 ops = _Ops()
+
+
+def namespace(name: str) -> Any:
+    """The operators of a library."""
+    return getattr(ops, name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import flambeau as torch
-from flambeau.ops import sobol
+from flambeau.composed import sobol
 
 __all__ = ["SobolEngine"]
 

@@ -10,6 +10,7 @@ from flambeau.foreign import refuse
 from flambeau.module_names import is_ours, under_flambeau, under_torch
 from flambeau.named_objects import NamedObject
 from flambeau.symbols import whole
+from flambeau.upward import upward
 
 # dtype name -> (bits, eps, largest, smallest normal, smallest subnormal, decimal digits); IEEE 754 and the bfloat16 format
 _FLOATS = {
@@ -108,17 +109,6 @@ def numel(input: Any) -> int:
     return int(input.numel())
 
 
-def result_type(*operands: Any, **named: Any) -> dtype:
-    """The dtype of an arithmetic operation on both (tensors or numbers), which may be called tensor, other, scalar, scalar1 and scalar2."""
-    from flambeau.ops.promotion import result_type as rule
-    from flambeau.ops.wrapper import from_numpy_scalar
-
-    given = [*operands, *[named.pop(name) for name in ("scalar1", "tensor", "other", "scalar2", "scalar") if name in named]]
-    if named or len(given) != 2:
-        raise TypeError(f"result_type() takes two operands, got {len(given)}" + (f" and the unknown {sorted(named)}" if named else ""))
-    return rule(*map(from_numpy_scalar, given))
-
-
 def can_cast(from_: dtype, to: dtype) -> bool:
     """Whether PyTorch's casting rules allow a result of one dtype to be written to the other."""
     from flambeau.trace.mutation import can_cast as rule
@@ -205,21 +195,6 @@ def set_default_dtype(d: dtype) -> None:
     synchronize()
 
 
-def set_default_device(device: Any) -> None:
-    """The device of new tensors: the CPU (or None), or `meta`. RuntimeError for a device that does not exist."""
-    from flambeau.ops import placing
-
-    placing.set_default(device)
-
-
-def get_default_device() -> Any:
-    """The device of new tensors."""
-    from flambeau import devices
-    from flambeau.ops import placing
-
-    return placing.current() or devices.CPU
-
-
 def get_num_interop_threads() -> int:
     """1: independent operations share the threads of one team."""
     return 1
@@ -229,48 +204,6 @@ def set_num_interop_threads(n: int) -> None:
     """Accepted: independent operations of a plan run side by side whatever it says. RuntimeError unless n is positive."""
     if n < 1:
         raise RuntimeError(f"set_num_interop_threads expects a positive integer, got {n}")
-
-
-_warns_only = [False]
-
-
-def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
-    """Results are always deterministic, whatever the number of threads, at no cost. `empty` and its like then hold NaN, or the largest number."""
-    from flambeau.ops.signatures import must_be
-
-    must_be("use_deterministic_algorithms", "mode bool", mode)
-    must_be("use_deterministic_algorithms", "warn_only bool", warn_only)
-    from flambeau.ops.creation import fills
-
-    _warns_only[0] = warn_only
-    fills[0] = mode
-
-
-def are_deterministic_algorithms_enabled() -> bool:
-    """What use_deterministic_algorithms was told; results are deterministic either way."""
-    from flambeau.ops.creation import fills
-
-    return fills[0]
-
-
-def is_deterministic_algorithms_warn_only_enabled() -> bool:
-    """What use_deterministic_algorithms was told; there never is anything to warn of."""
-    return _warns_only[0]
-
-
-def set_deterministic_debug_mode(debug_mode: int | str) -> None:
-    """Accepted: "default" or 0, "warn" or 1, "error" or 2."""
-    if debug_mode not in (0, 1, 2, "default", "warn", "error"):
-        raise RuntimeError(f"invalid value of debug_mode, expected 0, 1, 2 or default, warn, error, got {debug_mode!r}")
-    from flambeau.ops.creation import fills
-
-    _warns_only[0] = debug_mode in (1, "warn")
-    fills[0] = debug_mode not in (0, "default")
-
-
-def get_deterministic_debug_mode() -> int:
-    """What was asked for: 0 nothing, 1 warnings, 2 errors."""
-    return (1 if _warns_only[0] else 2) if are_deterministic_algorithms_enabled() else 0
 
 
 def set_float32_matmul_precision(precision: str) -> None:
@@ -289,13 +222,22 @@ def set_flush_denormal(mode: bool) -> bool:
     return False
 
 
+@upward
+def has_torch_function(relevant_args: Any) -> bool:
+    """Whether an argument or a mode answers for itself (overrides.py)."""
+    raise NotImplementedError
+
+
+@upward
+def handle_torch_function(public_api: Any, relevant_args: Any, *args: Any, **kwargs: Any) -> Any:
+    """Ask the arguments that answer for themselves (overrides.py)."""
+    raise NotImplementedError
+
+
 def _assert(condition: Any, message: str) -> None:
     """AssertionError unless the condition holds; a function, so that tracers (torch.fx) can record it."""
-    if type(condition) is not bool and hasattr(condition, "__torch_function__"):
-        from flambeau import overrides
-
-        if overrides.has_torch_function((condition,)):
-            overrides.handle_torch_function(_assert, (condition,), condition, message)
-            return
+    if type(condition) is not bool and hasattr(condition, "__torch_function__") and has_torch_function((condition,)):
+        handle_torch_function(_assert, (condition,), condition, message)
+        return
     if not condition:
         raise AssertionError(message)

@@ -25,6 +25,7 @@ from flambeau.trace.objects import from_storage
 from flambeau.trace.once import warn_once
 from flambeau.trace.recorder import local
 from flambeau.trace.storage import FAMILIES, Storage
+from flambeau.upward import upward
 
 _PREFIX = {
     "Double": dtypes.float64, "Float": dtypes.float32, "Half": dtypes.float16, "BFloat16": dtypes.bfloat16, "Long": dtypes.int64,
@@ -97,6 +98,18 @@ class _StorageBase:
     def _cdata(self) -> int:
         """A number that no other living storage has: PyTorch's address of its object, by which packages tell storages apart."""
         return id(self.untyped()._storage)  # type: ignore[attr-defined]
+
+
+@upward
+def get_sharing_strategy() -> str:
+    """How memory is shared between processes (multiprocessing/)."""
+    raise NotImplementedError
+
+
+@upward
+def load(f: Any, *, weights_only: bool) -> Any:
+    """Read a checkpoint (io/checkpoint.py)."""
+    raise NotImplementedError
 
 
 class UntypedStorage(_StorageBase):
@@ -264,8 +277,6 @@ class UntypedStorage(_StorageBase):
         raw = self._bytes(write=True)
         storage.version -= 1  # the values stay
         if strategy is None:
-            from flambeau.multiprocessing import get_sharing_strategy
-
             strategy = get_sharing_strategy()
         block = (shared_memory.named if strategy == "file_system" else shared_memory.anonymous)(len(raw))
         buffer = block.buffer()
@@ -613,8 +624,6 @@ def _untyped_from(data: Any) -> UntypedStorage:
 def _load_from_bytes(data: bytes) -> Any:
     """What PyTorch's pickles of storages name: the storage in a small checkpoint."""
     import io
-
-    from flambeau.io import load
 
     return load(io.BytesIO(data), weights_only=False)
 

@@ -18,7 +18,10 @@ from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
-HOMES: dict[str, dict[str, str]] = {}  # by module and name of a declaration: the module that has the function of that name (wiring.py)
+# By module and name of a declaration: the module that has the function, "module:name" where it has another name there (wiring.py).
+HOMES: dict[str, dict[str, str]] = {}
+    str, dict[str, str]
+] = {}  # by module and name of a declaration: the module that has the function, "module:name" where it has another name (wiring.py)
 DECLARED: dict[tuple[str, str], Callable[..., Any]] = {}  # by module and name
 
 
@@ -37,4 +40,5 @@ def upward(declared: Callable[P, T]) -> Callable[P, T]:
 
 def given(module: str, name: str) -> Callable[..., Any]:
     """The function of a declaration."""
-    return getattr(import_module(HOMES[module][name]), name)  # type: ignore[no-any-return]
+    home, _, other = HOMES[module][name].partition(":")
+    return getattr(import_module(home), other or name)  # type: ignore[no-any-return]

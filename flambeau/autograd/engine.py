@@ -40,11 +40,32 @@ from flambeau.trace.saved_hooks import saved
 from flambeau.trace.state import BACKWARD, SEGMENT, State
 from flambeau.trace.tiers import MODE, PIECES, in_pieces
 from flambeau.trace.while_set import while_set, while_switched
+from flambeau.upward import upward
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
 
 LISTENERS: list[Callable[[list[Tensor]], None]] = []  # told of the leaves whose gradients a backward pass has accumulated, once it has ended
+
+
+@upward
+def over_batch(function: Callable[..., Sequence[Any]], gradients: Sequence[Any]) -> list[Any]:
+    """What Python code makes of gradients with a batch in front (func/pullback.py)."""
+    raise NotImplementedError
+
+
+@upward
+def differentiate_batched(region: Any, fragment: Any, grads: dict[int, Any], stop: int) -> list[Any]:
+    """`differentiate` for gradients with one more dim in front (func/pullback.py)."""
+    raise NotImplementedError
+
+
+@upward
+def grad_under_levels(
+    outputs: Sequence[Any], inputs: Sequence[Any], gradients: Sequence[Any], retain: bool, create: bool, allow_unused: bool, batched: bool
+) -> tuple[Any, ...]:  # fmt: skip
+    """autograd.grad where transforms are active (func/pullback.py)."""
+    raise NotImplementedError
 
 
 class StageInfo:
@@ -354,8 +375,6 @@ class Engine:
     def _for_each(self, function: Callable[..., Tensor], gradient: Tensor, *more: Any) -> Tensor:
         """`function(gradient, *more)`, for each pass of a batched one."""
         if self.batched:
-            from flambeau.func.pullback import over_batch
-
             return over_batch(lambda g: [function(g, *more)], [gradient])[0]  # type: ignore[no-any-return]
         return function(gradient, *more)
 
@@ -363,8 +382,6 @@ class Engine:
         """Call a custom function's backward once the gradients of all its results are there. Sparse gradients only reach leaves."""
         grads = [gradient if o == slot else None if o is None else pending.pop(o, None) for o in context.output_slots]
         if self.batched:
-            from flambeau.func.pullback import over_batch
-
             results = over_batch(lambda *given: context.run_backward(given, self.retain, self.create, owner), grads)
         else:
             results = context.run_backward(grads, self.retain, self.create, owner)
@@ -502,8 +519,6 @@ class Engine:
 
         def body() -> list[Any]:
             if self.batched:
-                from flambeau.func.pullback import differentiate_batched
-
                 return differentiate_batched(region, fragment, grads, stop)
             differentiate(region, grads, stop)
             for slot in [s for s, g in grads.items() if g is seeds.get(s) and s in boundaries]:
@@ -722,8 +737,6 @@ def grad(
     `batched`: `grad_outputs` have one more dim in front, and so have the results: one pass for each of its entries, all at once.
     """
     if type(local.trace) is not Trace:
-        from flambeau.func.pullback import grad_under_levels
-
         return grad_under_levels(outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused, batched)
     for i, t in enumerate(inputs):
         if not t.requires_grad:

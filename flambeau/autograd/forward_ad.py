@@ -6,6 +6,7 @@ import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flambeau.trace.grad_modes import _Mode
+from flambeau.upward import upward
 
 if TYPE_CHECKING:
     from flambeau.func.forward import JvpLevel
@@ -24,14 +25,24 @@ _active = _Active()
 _current_level = -1  # of whichever thread came last; packages ask whether any is active
 
 
+@upward
+def jvp_level() -> JvpLevel:
+    """A level of forward mode that nobody has entered (func/forward.py)."""
+    raise NotImplementedError
+
+
+@upward
+def check_tangent(primal: Any, tangent: Any) -> None:
+    """PyTorch's rules of a pair (func/forward_mode.py)."""
+    raise NotImplementedError
+
+
 def enter_dual_level() -> int:
     """Enter a level; there is one at most (nested derivatives: torch.func.jvp)."""
-    from flambeau.func.forward import JvpLevel
-
     global _current_level
     if _active.level is not None:
         raise RuntimeError("Nested forward mode AD is not supported at the moment")
-    level = JvpLevel()
+    level = jvp_level()
     level.remembered = []
     try:
         level.__enter__()
@@ -61,8 +72,6 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
     for name, t in (("primal", tensor), ("tangent", tangent)):
         if not (t.is_floating_point() or t.is_complex()):
             raise ValueError(f"Expected {name} to be floating point or complex, but got: {t.dtype}")
-    from flambeau.func.forward_mode import check_tangent
-
     check_tangent(tensor, tangent)
     return _active.level.enter(_active.level.parts(tensor)[0], tangent)
 

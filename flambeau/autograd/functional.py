@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from flambeau import autograd
-from flambeau.func.tracking import Scope
 from flambeau.trace.grad_modes import enable_grad, is_grad_enabled, set_grad_enabled
+from flambeau.upward import upward
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -19,6 +19,24 @@ if TYPE_CHECKING:
 __all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]
 
 Tensors = Any  # a tensor, or a tuple of tensors
+
+
+@upward
+def tracking_scope(follows: bool) -> Any:
+    """One grad or vjp: the leaves that it made (func/tracking.py)."""
+    raise NotImplementedError
+
+
+@upward
+def standard_basis(tensors: Sequence[Any]) -> list[Any]:
+    """The rows of the identity over all elements of all tensors (func/reverse.py)."""
+    raise NotImplementedError
+
+
+@upward
+def jacfwd(func: Callable[..., Any], argnums: int | tuple[int, ...]) -> Callable[..., Any]:
+    """The Jacobian by forward mode (func/forward_mode.py)."""
+    raise NotImplementedError
 
 
 def _as_tuple(x: Any, what: str, name: str) -> tuple[bool, tuple[Tensor, ...]]:
@@ -36,7 +54,7 @@ def _as_tuple(x: Any, what: str, name: str) -> tuple[bool, tuple[Tensor, ...]]:
 
 def _tracked(inputs: Sequence[Any], create_graph: bool) -> tuple[Any, ...]:
     """New names of the inputs, which differ from the same tensors where the function has them from elsewhere."""
-    scope = Scope(create_graph)
+    scope = tracking_scope(create_graph)
     return tuple([scope.track(t) for t in inputs])
 
 
@@ -210,7 +228,6 @@ def jacobian(
 
 def _all_rows(outputs: Sequence[Any], inputs: Sequence[Any], create_graph: bool) -> tuple[tuple[Any, ...], ...]:
     """For each output and input the rows of the Jacobian, from one batched pass."""
-    from flambeau.func.reverse import standard_basis
     from flambeau.ops.creation import zeros_like
 
     sizes = [o.numel() for o in outputs]
@@ -239,8 +256,6 @@ def _rows_of(number: int, output: Any, inputs: Sequence[Any], strict: bool, crea
 
 
 def _forward_jacobian(func: Callable[..., Any], inputs: Any, strict: bool, vectorize: bool) -> Any:
-    from flambeau.func.forward_mode import jacfwd
-
     if strict:
         raise RuntimeError(
             'torch.autograd.functional.jacobian: `strict=True` and `strategy="forward-mode"` are not supported together (yet). Please either set '

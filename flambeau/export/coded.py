@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from flambeau import dtypes
+from flambeau.composed.coded import CODED_BLOCK, coded_linear, is_group
 from flambeau.export.shapes import layout_of
 from flambeau.fx.graph import Graph
 from flambeau.fx.node import Node
-from flambeau.ops.coded import CODED_BLOCK, coded_linear, is_group
 from flambeau.tensor import Tensor
 
 

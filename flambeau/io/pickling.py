@@ -53,6 +53,11 @@ def restore_wrapper(
     return made
 
 
+def reduce_generator(generator: Any) -> Any:
+    """What Generator.__reduce__ returns."""
+    return restore_generator, (generator.state.get_state(),)
+
+
 def restore_generator(state: bytes) -> Any:
     """A generator in a state that was pickled."""
     from flambeau.ops.random import Generator

@@ -8,12 +8,18 @@ from __future__ import annotations
 from importlib.machinery import PathFinder
 from typing import Any
 
+from flambeau.upward import upward as _upward
+
+
+@_upward
+def _namespace(name: str) -> Any:
+    """The operators of a library (_ops.py)."""
+    raise NotImplementedError
+
 
 def __getattr__(name: str) -> Any:
     # A file of this package is imported by whoever wants it; every other name is a namespace of operators, as in PyTorch.
     if name.startswith("__") or PathFinder.find_spec(f"{__name__}.{name}", __path__) is not None:
         raise AttributeError(f"module 'torch.ops' has no attribute {name!r}")
-    from flambeau._ops import ops
-
-    found = globals()[name] = getattr(ops, name)  # programs of torch.export ask at each call
+    found = globals()[name] = _namespace(name)  # programs of torch.export ask at each call
     return found

@@ -30,9 +30,22 @@ from flambeau.trace.limits import fit
 from flambeau.trace.mutation import assign, into
 from flambeau.trace.recorder import Fragment, local
 from flambeau.trace.strides import format_strides
+from flambeau.upward import upward
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
+
+
+@upward
+def without_elements(shape: tuple[int, ...], layout: Any, dtype: Any, requires_grad: bool = False) -> Tensor:
+    """A sparse tensor of zeros (sparse/construct.py)."""
+    raise NotImplementedError
+
+
+@upward
+def fills_memory() -> bool:
+    """Whether uninitialised memory is filled under deterministic algorithms (utils/deterministic.py)."""
+    raise NotImplementedError
 
 
 def _check_sizes(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -123,8 +136,6 @@ def _constant_maker(name: str, value: int, text: str) -> Any:
                 refuse_dtype("fill", d)
             return _finish(_full(value, shape, d), requires_grad)
         if layout is not None and layout is not strided:
-            from flambeau.sparse.construct import without_elements
-
             if value:
                 raise NotImplementedError("ones: a sparse tensor of ones would have every element; use torch.ones(...).to_sparse()")
             return without_elements(shape, layout, d, requires_grad)
@@ -149,8 +160,6 @@ def empty(
     shape = _check_sizes("empty", sizes_of(sizes if size is None else (size,)))
     d = dtype or dtypes.get_default_dtype()
     if layout is not None and layout is not strided:
-        from flambeau.sparse.construct import without_elements
-
         return without_elements(shape, layout, d, requires_grad)
     strides = None if memory_format is None else format_strides(shape, None, memory_format)
     if 0 in shape:
@@ -171,11 +180,9 @@ def _uninitialised(t: Tensor) -> Tensor:
     """New memory that nobody has written to. Under deterministic algorithms it holds what is seen when it is read, as in PyTorch."""
     if not fills[0]:
         return t
-    from flambeau.utils import deterministic
-
     d = t.dtype
     integer = d.category == 1 and d.numpy_name is not None
-    if not deterministic.fill_uninitialized_memory or (d.itemsize < 2 and not (integer or d is dtypes.bool_)) or not t.numel():
+    if not fills_memory() or (d.itemsize < 2 and not (integer or d is dtypes.bool_)) or not t.numel():
         return t
     whole = t.as_strided((t.untyped_storage().nbytes() // d.itemsize,), (1,))  # type: ignore[attr-defined]
     if d is dtypes.uint64:
@@ -205,8 +212,6 @@ def _like_dtype(input: Tensor, d: dtype | None) -> dtype:
 
 def sparse_like(input: Tensor, name: str, layout: Any, d: dtype, requires_grad: bool) -> Any:
     """zeros_like and empty_like where the result is sparse: without elements."""
-    from flambeau.sparse.construct import without_elements
-
     if name == "ones_like":
         raise NotImplementedError("ones_like: a sparse tensor of ones would have every element; give layout=torch.strided")
     return without_elements(tuple(input.shape), layout or input.layout, d, requires_grad)

@@ -26,6 +26,7 @@ from flambeau.trace import immediate
 from flambeau.trace.meta import Size
 from flambeau.trace.recorder import Fragment, local
 from flambeau.trace.while_set import while_set
+from flambeau.upward import upward
 
 WRAPPER_FILES = "<flambeau operation"  # how the file names of generated wrappers start
 
@@ -125,10 +126,14 @@ def ask(function: Any, relevant: list[Any], args: Sequence[Any], kwargs: dict[st
         result = a.__torch_function__(function, types, tuple(args), kwargs)
         if result is not NotImplemented:
             return result
-    from flambeau.overrides import resolve_name
-
     name = resolve_name(function) or f"{under_torch(getattr(function, '__module__', ''))}.{getattr(function, '__name__', function)}"
     raise TypeError(f"no implementation found for '{name}' on types that implement __torch_function__: {list(types)}")
+
+
+@upward
+def resolve_name(f: Any) -> str | None:
+    """ "torch.nn.functional.relu" for that function (overrides.py)."""
+    raise NotImplementedError
 
 
 def ask_mode(function: Any, relevant: list[Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:

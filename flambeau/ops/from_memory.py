@@ -15,6 +15,7 @@ from flambeau.trace.meta import meta
 from flambeau.trace.objects import from_storage
 from flambeau.trace.once import warn_once
 from flambeau.trace.storage import Storage
+from flambeau.upward import upward
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -119,6 +120,12 @@ def frombuffer(buffer: Any, *, dtype: dtype, count: int = -1, offset: int = 0, r
     return finish(_over(raw.__array_interface__["data"][0] + offset, (count,), (1,), dtype, raw), requires_grad)  # type: ignore[no-any-return]
 
 
+@upward
+def tensor_over(untyped: Any, d: dtype, size: Any) -> Tensor:
+    """A tensor over a storage (storage.py)."""
+    raise NotImplementedError
+
+
 def over_storage(storage: Any, d: dtype | None) -> Tensor:
     """All elements of a storage (torch.storage) as a 1-d tensor over the same memory: of a typed one in its dtype, of an untyped one in `d`."""
     own = getattr(storage, "dtype", None)
@@ -126,8 +133,6 @@ def over_storage(storage: Any, d: dtype | None) -> Tensor:
         wanted = d or dtypes.get_default_dtype()
         raise RuntimeError(f"Expected a Storage of type {wanted.name} or an UntypedStorage, but got {own.name}; give dtype=torch.{own.name}")
     kind = own or d or dtypes.int64
-    from flambeau.storage import tensor_over
-
     untyped = storage.untyped()
     return tensor_over(untyped, kind, (untyped.nbytes() // kind.itemsize,))
 

@@ -20,6 +20,7 @@ from flambeau.trace.meta import CONJ, NEG
 from flambeau.trace.mutation import assign, lead_others_anew, make_ready, refuse_leaf
 from flambeau.trace.objects import twin
 from flambeau.trace.while_set import while_switched
+from flambeau.upward import upward
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -29,10 +30,15 @@ COPIES = "alias as_strided detach diagonal expand narrow permute select split sq
 INPLACE = "gcd lcm put masked_scatter index_reduce".split()
 
 
+@upward
+def leave_to_what_it_was(t: Tensor) -> None:
+    """Before an in-place view: hooks are of what the tensor has been until now (autograd/hooks.py)."""
+    raise NotImplementedError
+
+
 # -- in-place views -------------------------------------------------------------------------------------------------
 def become_view(self: Tensor, view: Callable[[Any], Any], name: str) -> Tensor:
     """Make `self` the view `view(self)` of its own memory; its history becomes the view's."""
-    from flambeau.autograd.hooks import leave_to_what_it_was
     from flambeau.trace.evaluate import flush
     from flambeau.trace.recorder import local, storage_of
 

@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from flambeau import dtypes
+from flambeau.dtypes import dtype
 from flambeau.ops import primitives as prim
+from flambeau.ops import promotion
 from flambeau.ops.concatenated import cat, stack
 from flambeau.ops.creation import arange, check_memory
 from flambeau.ops.dtype_rules import refuse_dtype
@@ -25,7 +27,7 @@ from flambeau.ops.results import return_type
 from flambeau.ops.shape import as_shape, dim_of
 from flambeau.ops.signatures import whole
 from flambeau.ops.tied import tied_to
-from flambeau.ops.wrapper import numpy_names
+from flambeau.ops.wrapper import from_numpy_scalar, numpy_names
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -452,6 +454,14 @@ def frexp(input: Tensor) -> Any:
     return frexp_result(mantissa, exponent)
 
 
+def result_type(*operands: Any, **named: Any) -> dtype:
+    """The dtype of an arithmetic operation on both (tensors or numbers), which may be called tensor, other, scalar, scalar1 and scalar2."""
+    given = [*operands, *[named.pop(name) for name in ("scalar1", "tensor", "other", "scalar2", "scalar") if name in named]]
+    if named or len(given) != 2:
+        raise TypeError(f"result_type() takes two operands, got {len(given)}" + (f" and the unknown {sorted(named)}" if named else ""))
+    return promotion.result_type(*map(from_numpy_scalar, given))
+
+
 def _both_tensors(name: str, input: Any, other: Any) -> None:
     for i, (argument, x) in enumerate((("input", input), ("other", other)), start=1):
         if not hasattr(x, "_meta"):
@@ -461,8 +471,6 @@ def _both_tensors(name: str, input: Any, other: Any) -> None:
 @public("gcd")
 def gcd(input: Tensor, other: Tensor) -> Any:
     """The greatest common divisor of integers, elementwise: Euclid's algorithm until every remainder is 0."""
-    from flambeau.queries import result_type
-
     _both_tensors("gcd", input, other)
     kind = result_type(input, other)
     if kind.category != 1:

@@ -25,12 +25,19 @@ from flambeau.trace.mutation import into
 from flambeau.trace.once import warn_here
 from flambeau.trace.recorder import Fragment, Trace, local
 from flambeau.trace.strides import format_strides
+from flambeau.upward import upward
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
 
 F = TypeVar("F", bound=Callable[..., Any])
 _ROOT_OF_TWO: Final = math.sqrt(2.0)
+
+
+@upward
+def reduce_generator(generator: Generator) -> Any:
+    """What pickle keeps of a generator (io/pickling.py)."""
+    raise NotImplementedError
 
 
 class Generator:
@@ -81,9 +88,7 @@ class Generator:
         return f"<torch._C.Generator object at {id(self):#x}>"
 
     def __reduce__(self) -> Any:
-        from flambeau.io.pickling import restore_generator
-
-        return restore_generator, (self.state.get_state(),)
+        return reduce_generator(self)
 
     def clone_state(self) -> Generator:
         """A new generator in the same state."""

@@ -12,7 +12,7 @@ import numbers
 import opcode
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import inf
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
@@ -29,6 +29,7 @@ from flambeau.trace.recorder import Fragment, local
 from flambeau.trace.while_set import while_switched
 from flambeau.trace.wrong_calls import Missing, explained, unexpected
 from flambeau.tracebacks import shorten
+from flambeau.upward import upward
 
 if TYPE_CHECKING:
     from flambeau.ops.registry import Operation
@@ -255,11 +256,21 @@ _equip: Callable[[Operation], Any] | None = None
 FEWEST: Final = 4  # tensors of a list that may be collected: fewer lengths than that are soon known
 
 
+@upward
+def collect(*call: Any) -> Any:
+    """The result of a call of `stack` or `cat`, or None where it is to be recorded (autograd/collected.py)."""
+    raise NotImplementedError
+
+
+@upward
+def sparse_dispatch(name: str, args: Sequence[Any]) -> Any:
+    """The call of an operation of which an argument is sparse (sparse/dispatch.py)."""
+    raise NotImplementedError
+
+
 def collected(*call: Any) -> Any:
     """See autograd/collected.py."""
-    from flambeau.autograd.collected import collected
-
-    return collected(*call)
+    return collect(*call)
 
 
 def equip_with(equip: Callable[[Operation], Any]) -> None:
@@ -435,8 +446,6 @@ def recover(op: Operation, error: Exception, args: tuple[Any, ...]) -> Any:
     if symbolic(args) and type(local.trace) is Fragment:
         return local.trace.slow(op, None, args)
     if type(error) is NotStrided:
-        from flambeau.sparse.dispatch import dispatch as sparse_dispatch
-
         try:
             if op.checks is not None and op.checks.layouts:
                 op.checks(op, args)

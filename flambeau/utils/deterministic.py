@@ -3,3 +3,8 @@
 from __future__ import annotations
 
 fill_uninitialized_memory = True
+
+
+def fills_memory() -> bool:
+    """What a program has set."""
+    return fill_uninitialized_memory

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import flambeau as ft
-from flambeau.ops import sobol
+from flambeau.composed import sobol
 
 torch = pytest.importorskip("torch")
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import flambeau as ft
-from flambeau.ops.coded import coded_linear, decoded, pack
+from flambeau.composed.coded import coded_linear, decoded, pack
 from tests import processes
 
 q = ft.ao.quantization

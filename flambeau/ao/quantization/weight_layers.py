@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import flambeau as torch
+from flambeau.composed.coded import coded_linear, decoded, is_group, pack
 from flambeau.nn.modules.module import Module
-from flambeau.ops.coded import coded_linear, decoded, is_group, pack
 from flambeau.tensor import Tensor
 
 

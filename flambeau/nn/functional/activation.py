@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import flambeau as torch
+from flambeau.composed.random_rejection import rrelu_slopes
 from flambeau.nn.functional.engine import Number, Tensor, checked, fitting, functional, functional_with_out, primitives, replace, widen, widened
-from flambeau.ops.random_rejection import rrelu_slopes
 from flambeau.ops.result_strides import like_input, over_tensors, row_major
 from flambeau.ops.shape import dim_of
 from flambeau.ops.tied import tied

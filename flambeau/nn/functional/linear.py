@@ -114,7 +114,7 @@ def embedding(
             raise RuntimeError("embedding_backward: scale_grad_by_freq not supported with sparse gradients")
         return _embedding_by_frequency(input, weight, padding_idx)
     if sparse and weight.requires_grad and torch.is_grad_enabled():
-        from flambeau.sparse.embedding import SparseLookUp
+        from flambeau.nn.functional.sparse_gradients import SparseLookUp
 
         return SparseLookUp.apply(input, weight, padding_idx)  # type: ignore[no-any-return]
     return _embedding(input, weight, padding_idx)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 import flambeau
+from flambeau.composed.coded import coded_linear, is_group, pack
 from flambeau.onnx.importing import values
 from flambeau.onnx.importing.registry import Call, operator
-from flambeau.ops.coded import coded_linear, is_group, pack
 from flambeau.ops.primitives.coded import dequantized
 
 MICROSOFT: Final = "com.microsoft"

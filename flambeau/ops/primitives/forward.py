@@ -22,6 +22,7 @@ from flambeau.compiler.graph import POINTWISE, Value
 from flambeau.ops.primitive import Primitive, constant, rule_of
 from flambeau.ops.primitives import contract, move, pointwise, view
 from flambeau.trace.recorder import local
+from flambeau.upward import upward
 
 RULES: dict[str, Callable[..., Any]] = {}
 
@@ -203,9 +204,14 @@ def _max_pool(c: ForwardContext) -> Any:
 
 
 # -- any other ----------------------------------------------------------------------------------------------------
+@upward
+def transposed(pull: Callable[..., Any], outputs: Any, tangents: Any) -> tuple[Any, ...]:
+    """The transpose of a linear map from gradients to gradients, at `tangents` (func/tape.py)."""
+    raise NotImplementedError
+
+
 def _by_transposition(c: ForwardContext) -> Any:
     """The derivative as the gradient of the gradient rule, which is linear in the gradients of the results."""
-    from flambeau.func.tape import transposed
 
     def pull(take: Callable[[Any], Any], *gradients: Any) -> Any:
         inner = ForwardContext(c.apply, c.attrs, [take(x) for x in c.primals], c.tangents, tuple([take(o) for o in c.outputs]))
