@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from flambeau.upward import upward
+
 if TYPE_CHECKING:
     from flambeau.operator_schema import FunctionSchema
 
@@ -30,6 +32,18 @@ def standing_in(arguments: Iterable[Any]) -> list[Any]:
             if hasattr(type(b), "__torch_function__") and not hasattr(type(b), "_meta"):
                 found.append(b)
     return found
+
+
+@upward
+def schema_text(name: str, overload: str) -> str:
+    """The schema of an operator of aten (export/schemas.py)."""
+    raise NotImplementedError
+
+
+@upward
+def load_extension(path: str) -> Any:
+    """Register the operators of a package's C++ extension that flambeau has itself (extensions/)."""
+    raise NotImplementedError
 
 
 def _asked(operator: OpOverloadPacket, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -79,11 +93,10 @@ class OpOverload:
     @cached_property
     def _schema(self) -> FunctionSchema:
         """What it takes and gives, writes to and is a view of. RuntimeError if nobody has said."""
-        from flambeau.export.schemas import text
         from flambeau.operator_schema import parse_schema
 
         name = self._overloadpacket._qualified_op_name
-        known = text(self._overloadpacket.__name__, self._overloadname) if self.namespace == "aten" else getattr(self._function, "_schema", "")
+        known = schema_text(self._overloadpacket.__name__, self._overloadname) if self.namespace == "aten" else getattr(self._function, "_schema", "")
         if not known:
             raise RuntimeError(f"{self}: no schema of this operator is known")
         return parse_schema(f"{name}{'' if self._overloadname == 'default' else '.' + self._overloadname}{known[known.index('(') :]}")
@@ -235,9 +248,7 @@ class _Ops:
 
         OSError, which packages catch, for any other: there is no C++ interface.
         """
-        from flambeau import extensions
-
-        extensions.load(str(path))
+        load_extension(str(path))
         self.loaded_libraries.add(str(path))
 
 

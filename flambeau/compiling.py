@@ -288,3 +288,8 @@ __all__ = [
     "set_stance", "skip_all_guards_unsafe", "skip_guard_on_all_nn_modules_unsafe", "skip_guard_on_globals_unsafe",
     "skip_guard_on_inbuilt_nn_modules_unsafe", "substitute_in_graph", "wrap_numpy",
 ]  # fmt: skip
+
+
+def named(name: str) -> Any:
+    """A function of this module, which `torch.compiler` hands out."""
+    return globals()[name]

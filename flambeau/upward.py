@@ -20,8 +20,6 @@ P = ParamSpec("P")
 T = TypeVar("T")
 # By module and name of a declaration: the module that has the function, "module:name" where it has another name there (wiring.py).
 HOMES: dict[str, dict[str, str]] = {}
-    str, dict[str, str]
-] = {}  # by module and name of a declaration: the module that has the function, "module:name" where it has another name (wiring.py)
 DECLARED: dict[tuple[str, str], Callable[..., Any]] = {}  # by module and name
 
 

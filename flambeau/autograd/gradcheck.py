@@ -236,7 +236,7 @@ def direction(t: Any, generator: Any, masked: bool) -> Any:
 
 
 @upward
-def make_tensor(*shape: Any, **kwargs: Any) -> Any:
+def make_tensor(*shape: Any, dtype: Any, **kwargs: Any) -> Any:
     """A tensor of random values (testing/creation.py)."""
     raise NotImplementedError
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+from flambeau.upward import upward as _upward
+
 _TORCH_COMPILER = frozenset(
     """allow_in_graph assume_constant_result compile cudagraph_mark_step_begin disable get_default_backend is_compiling is_dynamo_compiling
     is_exporting keep_portable_guards_unsafe keep_tensor_guards_unsafe list_backends load_cache_artifacts load_compiled_function
@@ -17,13 +19,17 @@ _TORCH_COMPILER = frozenset(
 )
 
 
+@_upward
+def _torch_compiler(name: str) -> Any:
+    """What compiling.py has of this name."""
+    raise NotImplementedError
+
+
 def __getattr__(name: str) -> Any:
     if name == "config":  # settings that are kept
         return import_module("flambeau._dynamo.config")
     if name in _TORCH_COMPILER:
-        from flambeau import compiling
-
-        return getattr(compiling, name)
+        return _torch_compiler(name)
     from flambeau.names import otherwise
 
     return otherwise("torch.compiler", name, globals())

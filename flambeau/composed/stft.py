@@ -7,9 +7,16 @@ from typing import TYPE_CHECKING, Any
 from flambeau.ops import fft
 from flambeau.ops.creation import arange
 from flambeau.ops.dtype_rules import refuse_dtype
+from flambeau.upward import upward
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
+
+
+@upward
+def pad(input: Any, pad: Any, mode: str) -> Any:
+    """nn.functional.pad."""
+    raise NotImplementedError
 
 
 def _window(name: str, window: Any, win_length: int, n_fft: int, like: Any) -> Any:
@@ -23,9 +30,7 @@ def _window(name: str, window: Any, win_length: int, n_fft: int, like: Any) -> A
 
 
 def _pad(x: Any, left: int, right: int, mode: str = "constant") -> Any:
-    from flambeau.nn import functional
-
-    return functional.pad(x, (left, right), mode)
+    return pad(x, (left, right), mode)
 
 
 def _sizes(name: str, n_fft: int, hop_length: int | None, win_length: int | None) -> tuple[int, int]:

@@ -410,3 +410,8 @@ def get_node_local_rank(fallback_rank: int | None = None) -> int:
     if fallback_rank is not None:
         return int(fallback_rank)
     raise RuntimeError("LOCAL_RANK is not in the environment. Consider passing fallback_rank to allow `get_node_local_rank` to work.")
+
+
+def rank_and_size(group: Any = None) -> tuple[int, int]:
+    """Of this process in a group, and how many there are; (0, 1) without a process group."""
+    return (get_rank(group), get_world_size(group)) if is_initialized() else (0, 1)

@@ -257,7 +257,7 @@ FEWEST: Final = 4  # tensors of a list that may be collected: fewer lengths than
 
 
 @upward
-def collect(*call: Any) -> Any:
+def collect(tr: Any, op: Any, tensors: Any, dim: Any) -> Any:
     """The result of a call of `stack` or `cat`, or None where it is to be recorded (autograd/collected.py)."""
     raise NotImplementedError
 

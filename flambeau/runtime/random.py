@@ -24,6 +24,7 @@ from functools import partial
 from typing import Any, Final
 
 from flambeau.dtypes import bool_, dtype
+from flambeau.upward import upward
 
 DEFAULT_SEED: Final = 67280421310721  # PyTorch's (c10::detail::... default_rng_seed_val)
 _WORDS: Final = 624
@@ -67,17 +68,21 @@ _PACK: Final = {layout: struct.Struct("=qqq" + layout).pack_into for layout in (
 _ARGUMENT_BYTES: Final = 56
 
 
+@upward
+def fill_emitter(name: str) -> Callable[..., str]:
+    """What writes the text of a function that draws (compiler/kernels/random_fills.py)."""
+    raise NotImplementedError
+
+
 def _compile(key: str, emitter: str, facts: dict[str, Any], layout: str) -> Callable[..., int]:
     """The native function of a key, from `emitter`(key, **facts) of compiler/kernels/random_fills.py or random_rejection.py."""
-    from flambeau.compiler.kernels import random as kernels
-    from flambeau.compiler.kernels import random_fills, random_rejection
     from flambeau.runtime import jit, native_calls, twice
 
     global _draw
     draw_key = "random:draw"
-    emit = next(getattr(m, emitter) for m in (random_fills, random_rejection) if hasattr(m, emitter))
+    emit = fill_emitter(emitter)
     found = jit.functions((
-        (draw_key, partial(kernels.emit_draw, draw_key)), (key, partial(emit, key, **facts)), native_calls.module("fill", _BUILTIN, {}),
+        (draw_key, partial(fill_emitter("emit_draw"), draw_key)), (key, partial(emit, key, **facts)), native_calls.module("fill", _BUILTIN, {}),
     ), light=frozenset((draw_key, key)))  # fmt: skip
     _draw, address, run = map(twice.best, found)
     for made in (draw_key, key):

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from flambeau.dtypes import bool_, dtype, int64
 from flambeau.runtime.buffers import Buffer, allocate
+from flambeau.upward import upward
 
 _FEW: Final = 1 << 14  # elements: their call takes some microseconds, no more than to give the GIL away and to get it back
 _functions: dict[str, tuple[Callable[..., int], Callable[..., int]]] = {}
@@ -34,11 +35,15 @@ def _call(key: str, emit: Callable[..., str], count: int, *words: int) -> int:
     return found[count <= _FEW](_packers[len(words)](*words), 0, count, 0)
 
 
+@upward
+def emitter(name: str) -> Callable[..., str]:
+    """What writes the text of a function (compiler/kernels/select.py)."""
+    raise NotImplementedError
+
+
 def _emitted(name: str, key: str, **given: Any) -> str:
     """The text of a function that many calls ask for: its emitter is looked for when it is made."""
-    from flambeau.compiler.kernels import select
-
-    return getattr(select, name)(key, **given)  # type: ignore[no-any-return]
+    return emitter(name)(key, **given)
 
 
 def _zeros(nbytes: int) -> Buffer:
@@ -62,14 +67,12 @@ def count_nonzero(address: int, d: dtype, numel: int) -> int:
 
 def nonzero(address: int, d: dtype, shape: Sequence[int]) -> tuple[Buffer, int]:
     """(coordinates (ndim, n), n) of the elements that are not zero, in row-major order. A 0-d tensor gives (0, n)."""
-    from flambeau.compiler.kernels.select import emit_nonzero
-
     numel, ndim = prod(shape), len(shape)
     found = count_nonzero(address, d, numel)
     to = allocate(8 * found * ndim)
     if found and ndim:
         key = f"select:nonzero:{d.name}:{ndim}"
-        _call(key, partial(emit_nonzero, d=d, ndim=ndim), numel, address, to.address, found, *shape)
+        _call(key, partial(emitter("emit_nonzero"), d=d, ndim=ndim), numel, address, to.address, found, *shape)
     return to, found
 
 
@@ -88,11 +91,9 @@ def masked_rows(address: int, mask_address: int, row_bytes: int, rows: int) -> t
 
 def recurrence(name: str, first: tuple[int, int], step: Callable[..., Any], address: int, orders: int, d: dtype, numel: int) -> Buffer:
     """Polynomials of x and an order each, by their recurrence (see emit_recurrence), which is known by its name."""
-    from flambeau.compiler.kernels.select import emit_recurrence
-
     to = allocate(d.itemsize * numel)
     if numel:
-        _call(f"select:recurrence:{name}:{d.name}", partial(emit_recurrence, d=d, first=first, step=step), numel, address, orders, to.address)
+        _call(f"select:recurrence:{name}:{d.name}", partial(emitter("emit_recurrence"), d=d, first=first, step=step), numel, address, orders, to.address)
     return to
 
 
@@ -106,27 +107,23 @@ class Unique(NamedTuple):
 
 
 def _runs(address: int, d: dtype, rows: int, columns: int, order: Buffer | None) -> Unique:
-    from flambeau.compiler.kernels.select import emit_runs, emit_take
-
     first, inverse, counts = (allocate(8 * rows) for _ in range(3))
     n = 0
     if rows:
         key = f"select:runs:{d.name}:{order is not None}"
-        emit = partial(emit_runs, d=d, ordered=order is not None)
+        emit = partial(emitter("emit_runs"), d=d, ordered=order is not None)
         at = address if order is None else order.address
         n = _call(key, emit, rows, address, columns, at, first.address, inverse.address, counts.address)
     row_bytes = columns * d.itemsize
     values = allocate(n * row_bytes)
     if n and row_bytes:
-        _call("select:take", emit_take, n, address, row_bytes, first.address, values.address)
+        _call("select:take", emitter("emit_take"), n, address, row_bytes, first.address, values.address)
     return Unique(values, inverse, _first(counts, 8 * n), n)
 
 
 def unique(address: int, d: dtype, rows: int, columns: int = 1) -> Unique:
     """The distinct rows of x (rows, columns), in lexicographic order; with one column, the distinct elements. Every NaN
     is distinct, as in PyTorch. The first of equal rows (0.0 and -0.0) is the one that is given."""
-    from flambeau.compiler.kernels.select import emit_order
-
     order, following = allocate(8 * max(rows, 1)), allocate(8 * max(rows, 1))
     record = 16 if d.itemsize == 8 else 8
     a, b = allocate(record * rows), allocate(record * rows)
@@ -136,7 +133,7 @@ def unique(address: int, d: dtype, rows: int, columns: int = 1) -> Unique:
         for column in reversed(range(columns)):  # the last column first: the sort is stable
             start = address + column * d.itemsize
             words = (start, columns, order.address, following.address, a.address, b.address)
-            _call(key, partial(emit_order, d=d), rows, *words)
+            _call(key, partial(emitter("emit_order"), d=d), rows, *words)
             order, following = following, order
     return _runs(address, d, rows, columns, order if columns else None)
 
@@ -149,8 +146,6 @@ def unique_consecutive(address: int, d: dtype, rows: int, columns: int = 1) -> U
 def bincount(address: int, numel: int, minlength: int = 0, weights_address: int = 0, weights: dtype | None = None) -> tuple[Buffer, int]:
     """(counts, length): how often each value of an int64 x occurs, as int64; with weights (float32 or float64 elements)
     the sums of the weights, in their dtype. length = max(largest + 1, minlength). RuntimeError for negative values."""
-    from flambeau.compiler.kernels.select import emit_bincount
-
     largest = -1
     if numel:
         least, largest = extent(address, int64, (numel,), (1,))
@@ -160,32 +155,28 @@ def bincount(address: int, numel: int, minlength: int = 0, weights_address: int 
     to = _zeros((weights or int64).itemsize * length)
     if numel:
         key = f"select:bincount:{weights.name if weights else 'one'}"
-        _call(key, partial(emit_bincount, weight=weights), numel, address, weights_address, to.address)
+        _call(key, partial(emitter("emit_bincount"), weight=weights), numel, address, weights_address, to.address)
     return to, length
 
 
 def histogram(address: int, d: dtype, numel: int, bins: int, low: float, high: float) -> Buffer:
     """`histc`: counts, in the dtype of x (float32 or float64), of `bins` equal bins of [low, high], low < high.
     Elements outside are left out."""
-    from flambeau.compiler.kernels.select import emit_histogram
-
     to = _zeros(d.itemsize * bins)
     if numel:
         ends = [int(struct.unpack("<q", struct.pack("<d", end))[0]) for end in (low, high)]
-        _call(f"select:histogram:{d.name}", partial(emit_histogram, d=d), numel, address, *ends, bins, to.address)
+        _call(f"select:histogram:{d.name}", partial(emitter("emit_histogram"), d=d), numel, address, *ends, bins, to.address)
     return to
 
 
 def repeat_interleave(address: int, numel: int) -> tuple[Buffer, int]:
     """(indices, n) of an int64 vector of counts: i as often as element i says. RuntimeError for negative ones."""
-    from flambeau.compiler.kernels.select import emit_repeat
-
-    total = _call("select:repeat", emit_repeat, numel, address, 0) if numel else 0
+    total = _call("select:repeat", emitter("emit_repeat"), numel, address, 0) if numel else 0
     if total < 0:
         raise RuntimeError("repeats can not be negative")
     to = allocate(8 * total)
     if total:
-        _call("select:repeat", emit_repeat, numel, address, to.address)
+        _call("select:repeat", emitter("emit_repeat"), numel, address, to.address)
     return to, total
 
 
@@ -209,12 +200,11 @@ def _rows(itemsize: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> tu
 @cache
 def _extent_of(d: dtype, skips: bool) -> Callable[..., int]:
     """The native function of kernels/select.py. It keeps the GIL: what is looked at is mostly short."""
-    from flambeau.compiler.kernels.select import emit_extent
     from flambeau.runtime import jit
 
     key = f"select:extent:{d.name}:{skips}"
     signature = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
-    return signature(jit.function(key, partial(emit_extent, key, d, skips)))
+    return signature(jit.function(key, partial(emitter("emit_extent"), key, d, skips)))
 
 
 _Words = ctypes.c_int64 * 7

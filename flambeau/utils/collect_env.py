@@ -8,6 +8,8 @@ import subprocess
 import sys
 from collections.abc import Callable
 
+from flambeau.upward import upward
+
 Run = Callable[[str], tuple[int, str, str]]
 
 
@@ -93,12 +95,16 @@ def get_libc_version() -> str:
     return "-".join(platform.libc_ver()) if get_platform() == "linux" else "N/A"
 
 
+@upward
+def command(argv: list[str]) -> object:
+    """The command line (cli/main.py)."""
+    raise NotImplementedError
+
+
 def get_pretty_env_info() -> str:
     """What `flambeau info` prints."""
     import contextlib
     import io
-
-    from flambeau.cli.main import main as command
 
     text = io.StringIO()
     with contextlib.redirect_stdout(text):

@@ -6,12 +6,17 @@ import sys
 from collections.abc import Sequence
 
 from flambeau.distributed.elastic.multiprocessing.errors import ErrorHandler
+from flambeau.upward import upward
+
+
+@upward
+def run(arguments: Sequence[str], module: str | None) -> int:
+    """Run a script or a module (cli/run.py)."""
+    raise NotImplementedError
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run a script, or a module after "-m"."""
-    from flambeau.cli.run import run
-
     module = arguments[1] if arguments[:1] == ["-m"] else None
     try:
         return run(arguments[2:] if module is not None else arguments, module)

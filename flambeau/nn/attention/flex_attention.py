@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import flambeau as torch
 from flambeau.tensor import Tensor
+from flambeau.upward import upward
 
 _BLOCK = _DEFAULT_SPARSE_BLOCK_SIZE = 128
 
@@ -34,6 +35,12 @@ class AuxOutput(NamedTuple):
 def noop_mask(batch: Tensor, head: Tensor, token_q: Tensor, token_kv: Tensor) -> Tensor:
     """A mask_mod that masks nothing."""
     return torch.ones((), dtype=torch.bool)  # type: ignore[no-any-return]
+
+
+@upward
+def vmap(func: Any, in_dims: Any) -> Any:
+    """A function over a batch (func/mapping.py)."""
+    raise NotImplementedError
 
 
 def _combined(mask_mods: tuple[Any, ...], name: str, both: Callable[[Any, Any], Any]) -> Any:
@@ -68,8 +75,6 @@ def _over_indices(mod: Any, shape: tuple[int, int, int, int], score: Tensor | No
         result = torch.as_tensor(mod(*first, *grid))
         return result.expand(shape)  # type: ignore[no-any-return]
     except (RuntimeError, IndexError, ValueError, TypeError):
-        from flambeau.func import vmap
-
         mapped = mod
         for d in (3, 2, 1, 0):
             dims = tuple(0 if i == d else None for i in range(4))

@@ -10,6 +10,7 @@ from flambeau.nn import init
 from flambeau.nn.modules.module import Module
 from flambeau.nn.parameter import Parameter
 from flambeau.tensor import Tensor
+from flambeau.upward import upward
 
 
 class _NormBase(Module):
@@ -123,6 +124,18 @@ class BatchNorm3d(_BatchNorm):
     _expected, _ndims = "5D", (5,)
 
 
+@upward
+def rank_and_size(group: Any = None) -> tuple[int, int]:
+    """Of this process and of how many (distributed/group.py)."""
+    raise NotImplementedError
+
+
+@upward
+def all_reduce(tensor: Tensor, *, group: Any) -> Tensor:
+    """The sum over all ranks, with gradients (distributed/nn/functional.py)."""
+    raise NotImplementedError
+
+
 class SyncBatchNorm(_BatchNorm):
     """Batch norm whose statistics, in training, are those of the batches of all ranks of a group, with gradients through them.
 
@@ -141,17 +154,13 @@ class SyncBatchNorm(_BatchNorm):
 
     def forward(self, input: Tensor) -> Tensor:
         self._check_input_dim(input)
-        from flambeau.distributed.group import get_world_size, is_initialized
-
         own_statistics = self.training or (self.running_mean is None and self.running_var is None)
-        if not own_statistics or not is_initialized() or get_world_size(self.process_group) <= 1:
+        if not own_statistics or rank_and_size(self.process_group)[1] <= 1:
             return super().forward(input)
         return self._over_ranks(input)
 
     def _over_ranks(self, input: Tensor) -> Tensor:
         """The mean over all ranks first, then the variance about it: as accurate as of one batch."""
-        from flambeau.distributed.nn.functional import all_reduce
-
         kind = torch.float32 if input.dtype in (torch.float16, torch.bfloat16) else input.dtype
         x = input.to(kind)
         dims = [d for d in range(input.ndim) if d != 1]

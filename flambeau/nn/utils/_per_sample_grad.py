@@ -11,7 +11,20 @@ from typing import Any
 
 from flambeau.nn.modules.module import Module
 from flambeau.tensor import Tensor
+from flambeau.upward import upward
 from flambeau.utils._pytree import tree_flatten, tree_unflatten
+
+
+@upward
+def vmap(func: Any) -> Any:
+    """A function over a batch (func/mapping.py)."""
+    raise NotImplementedError
+
+
+@upward
+def functional_call(module: Module, parameter_and_buffer_dicts: Any, args: Any, kwargs: Any) -> Any:
+    """A module with other parameters (func/modules.py)."""
+    raise NotImplementedError
 
 
 def _size(leaves: list[Any], dim: int) -> int:
@@ -70,9 +83,6 @@ def call_for_per_sample_grads(
 
     @functools.wraps(module.forward)
     def call(*args: Any, **kwargs: Any) -> Any:
-        from flambeau.func.mapping import vmap
-        from flambeau.func.modules import functional_call
-
         leaves, structure = tree_flatten((args, kwargs))
         size = _size(leaves, dim) if batch_size is None else batch_size
         mapped = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor) and leaf.ndim > dim and leaf.shape[dim] == size]

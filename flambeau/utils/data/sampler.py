@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence, Sized
 from typing import Any, Generic, TypeVar
 
 import flambeau as torch
+from flambeau.upward import upward
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -252,6 +253,12 @@ class BatchSampler(Sampler[list[int]]):
         return count // self.batch_size if self.drop_last else -(-count // self.batch_size)
 
 
+@upward
+def rank_and_size() -> tuple[int, int]:
+    """Of this process and of how many; (0, 1) without a process group (distributed/group.py)."""
+    raise NotImplementedError
+
+
 class DistributedSampler(ResumableSampler[int]):
     """The share of one of several processes, by default of this rank among all; `set_epoch` changes the shuffle."""
 
@@ -260,11 +267,9 @@ class DistributedSampler(ResumableSampler[int]):
         drop_last: bool = False,
     ) -> None:  # fmt: skip
         if num_replicas is None or rank is None:
-            from flambeau.distributed.group import get_rank, get_world_size, is_initialized
-
-            known = is_initialized()
-            num_replicas = (get_world_size() if known else 1) if num_replicas is None else num_replicas
-            rank = (get_rank() if known else 0) if rank is None else rank
+            own, number = rank_and_size()
+            num_replicas = number if num_replicas is None else num_replicas
+            rank = own if rank is None else rank
         if rank >= num_replicas or rank < 0:
             raise ValueError(f"Invalid rank {rank}, rank should be in the interval [0, {num_replicas - 1}]")
         self.dataset = dataset
