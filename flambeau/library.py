@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from enum import Enum
 from typing import Any, Final
 
@@ -190,9 +190,6 @@ class CustomOpDef:
         plain = self._call
 
         def kernel(*args: Any, **kwargs: Any) -> Any:
-            from flambeau.amp import autocast
-            from flambeau.amp.autocast_mode import is_autocast_enabled
-
             if device_type != "cpu" or not is_autocast_enabled("cpu"):
                 return plain(*args, **kwargs)
             with autocast("cpu", enabled=False):
@@ -234,9 +231,19 @@ def custom_op(
     return make if fn is None else make(fn)
 
 
-def _autocast() -> bool:
-    from flambeau.amp.autocast_mode import is_autocast_enabled
+@upward
+def is_autocast_enabled(device_type: str) -> bool:
+    """amp/autocast_mode.py."""
+    raise NotImplementedError
 
+
+@upward
+def autocast(device_type: str, *, enabled: bool) -> AbstractContextManager[Any]:
+    """amp/autocast_mode.py."""
+    raise NotImplementedError
+
+
+def _autocast() -> bool:
     return is_autocast_enabled("cpu")
 
 

@@ -52,7 +52,11 @@ HOMES |= {
     "flambeau.nn.attention.flex_attention": {"vmap": "flambeau.func.mapping"},
     "flambeau.nn.utils._per_sample_grad": {"vmap": "flambeau.func.mapping", "functional_call": "flambeau.func.modules"},
     "flambeau._ops": {"schema_text": "flambeau.export.schemas:text", "load_extension": "flambeau.extensions:load"},
-    "flambeau.library": {"run_opcheck": "flambeau.testing._internal.optests:opcheck"},
+    "flambeau.library": {
+        "is_autocast_enabled": "flambeau.amp.autocast_mode",
+        "autocast": "flambeau.amp.autocast_mode",
+        "run_opcheck": "flambeau.testing._internal.optests:opcheck",
+    },
     "flambeau.composed.stft": {"pad": "flambeau.nn.functional"},
     "flambeau.tensor_asks": {
         "legacy_constructor": "flambeau.ops.creation",
