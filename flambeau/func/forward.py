@@ -69,6 +69,9 @@ def _zeros(like: Any) -> Any:
     return zeros_like(like.detach())
 
 
+_DRAWN_FROM = ("bernoulli", "binomial", "normal", "poisson")  # by probabilities, means, rates in tensors: a draw does not move with them
+
+
 class JvpLevel(Level):
     """`shadows`: tangents by the storage of their primals (see the module's docstring)."""
 
@@ -177,6 +180,11 @@ class JvpLevel(Level):
             tangent = args[0]._tangent
             self.call_below(tangent.zero_)
             return args[0]
+        if function.__name__ in _DRAWN_FROM and kwargs.get("out") is None and any(self.parts(a)[1] is not None for a in (*args, *kwargs.values())):
+            if function.__name__ == "binomial":
+                raise NotImplementedError("Trying to use forward AD with aten::binomial that does not support it because it has not been implemented yet")
+            if not (function.__name__ == "bernoulli" and (len(args) > 1 or kwargs.get("p") is not None)):
+                return self.dual(result, self.call_below(_zeros, result))
         return result
 
     def stream(self, count: int) -> int:

@@ -553,6 +553,7 @@ def setitem(self: Tensor, index: Tensor | Any, value: Tensor | Any) -> Tensor:
             _basic(self, items)  # raises
         flat = value.reshape(())
         wide = mask.reshape((*mask.shape, *([1] * (self.ndim - mask.ndim))))
+        refuse_overlaps(self, (wide,), "masked_fill_")
         make_ready(self, (), "__setitem__")
         assign(self, self.masked_fill(wide, flat), "__setitem__")
         return self
@@ -877,6 +878,7 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     if mask.dtype is not dtypes.bool_:
         raise RuntimeError(f"masked_scatter_ only supports boolean masks, but got mask with dtype {mask.dtype.name}")
     shape = broadcast_shapes("masked_scatter", [input._meta.shape, mask._meta.shape])
+    prim.counted(mask, source._meta.numel, product_of(shape))
     wide = prim.expand(mask, shape=shape)
     flat = as_shape(wide, (product_of(shape),))
     empty = not source._meta.numel  # then there is no element but one that may not be taken

@@ -73,14 +73,18 @@ def with_derivative(value: Any, x: Any, derivative: Callable[[Any], Any], at: fl
     step = live - here
     slope = derivative(here + _GAUSS[0] * step) + derivative(here + _GAUSS[1] * step)
     # Infinite values have infinite slopes, and NaN has NaN.
-    away, lost = x - prim.where(finite, place, 0.0), prim.where(prim.isnan(fixed), x, 0.0)
+    away, lost = prim.where(finite, x, 0.0) - prim.where(finite, place, 0.0), prim.where(prim.isnan(fixed), x, 0.0)
     sign = prim.sgn(there)
-    rise = prim.sgn(fixed) * sign * away
+    same = prim.sgn(fixed) * sign
+    rise = same * away
     steep = fixed * (prim.exp(rise) if exponential else 1 + rise)
     # A finite value with an infinite slope: the step is 0 and its product with the greatest number too, but four times its gradient is infinite.
     edge = fixed + sign * away * finfo(x.dtype).max * 4.0
     steep = prim.where(steeper, edge, steep)
-    wild = prim.where(prim.isnan(fixed), fixed * (lost + lost * lost), prim.where(finite, steep, fixed))
+    # At an infinity, the value and its slope may both be infinite, as those of exp.
+    endless = prim.bitwise_and(prim.bitwise_not(prim.bitwise_or(finite, bounded)), prim.eq(same * place * prim.abs(there), INFINITY))
+    far = prim.where(endless, prim.sgn(fixed) * prim.exp(same * prim.where(endless, x, 0.0)), fixed)
+    wild = prim.where(prim.isnan(fixed), fixed * (lost + lost * lost), prim.where(finite, steep, far))
     return prim.where(usual, fixed + step * (slope * 0.5), wild)
 
 

@@ -102,8 +102,11 @@ def zeta(input: Tensor | Number, other: Tensor | Number) -> Tensor:
     value = prim.where(pole, INFINITY, prim.where(positive, prim.where(prim.lt(q, INFINITY), right, NAN), below))
     # Of an infinite order: powers of a base below 1, the one of 1, and what PyTorch has for the others.
     infinite = prim.where(prim.lt(q, 1.0), INFINITY, prim.where(prim.eq(q, 1.0), prim.constant(1.0, q.dtype), NAN))
-    value = prim.where(inside, value, prim.where(prim.eq(s, 1.0), INFINITY, prim.where(prim.eq(s, INFINITY), infinite, NAN)))
-    return tied(prim.where(prim.bitwise_or(prim.isnan(q), prim.isnan(s)), NAN, value), given, refused="zeta")  # type: ignore[no-any-return]
+    value = prim.where(inside, value, prim.where(prim.eq(s, INFINITY), infinite, NAN))
+    value = prim.where(prim.bitwise_or(prim.isnan(q), prim.isnan(s)), NAN, value)
+    # PyTorch asks for these first, beside a NaN, too: the pole of the order, and the poles of q.
+    first = prim.bitwise_or(prim.eq(s, 1.0), prim.bitwise_and(pole, prim.isnan(s)))
+    return tied(prim.where(first, INFINITY, value), given, refused="zeta")  # type: ignore[no-any-return]
 
 
 def _cotangent_derivative(n: int) -> list[int]:

@@ -192,6 +192,8 @@ class Optimizer:
     _scheduled_step: Any  # a step of the instance's own when its schedule was made (lr_scheduler/base.py)
     # How many steps of a path in pieces update one parameter after the other: a plan for a list pays only if it comes back. More than a path that does needs.
     _steps_apart = 6
+    _differentiable_lists = False  # whether `foreach` and `differentiable` go together, as PyTorch's SGD lets them
+    _flags_seen = False  # whether the options of the groups have been looked at, which the first step does
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         """With what a step needs, also in a subclass whose `__init__` does not call this class's (a wrapper of another optimizer)."""
@@ -320,6 +322,8 @@ class Optimizer:
         return loss
 
     def _update_groups(self) -> None:
+        if not self._flags_seen:
+            self._check_flags()
         apart = self._steps_apart > 0 and is_new()
         if apart:
             self._steps_apart -= 1
@@ -337,6 +341,19 @@ class Optimizer:
                 else:
                     self._update_in_parts(group, once)
                 params = [] if len(once) == len(params) else _without(params, once)
+
+    def _check_flags(self) -> None:
+        """At the first step, as in PyTorch: the errors of options of groups that do not go with their parameters, or with each other."""
+        from flambeau.optim.parts import _device_dtype_check_for_fused
+
+        for group in self.param_groups:
+            if group.get("foreach") and group.get("differentiable") and not self._differentiable_lists:
+                raise AssertionError("_foreach ops don't support autograd: an optimizer takes `foreach` or `differentiable`, not both")
+            if group.get("fused"):
+                for p in group["params"]:
+                    if p._grad is not None:
+                        _device_dtype_check_for_fused(p)
+        self._flags_seen = True
 
     def _update_in_parts(self, group: Group, params: list[Tensor]) -> None:
         """`_update`, for a long list part by part, each a trace of its own: one update is one plan, which takes longer to make the longer it is, and the

@@ -74,9 +74,12 @@ def _get_fused_kernels_supported_devices() -> list[str]:
 
 
 def _device_dtype_check_for_fused(p: Any, cuda_unsupported: bool = False) -> None:
-    """RuntimeError unless a parameter is floating."""
-    if not p.is_floating_point():
-        raise RuntimeError("`fused=True` requires all the params to be floating point Tensors")
+    """RuntimeError unless a parameter is floating, and on a device with fused optimizers."""
+    devices = _get_fused_kernels_supported_devices()
+    if p.device.type not in devices or not p.is_floating_point():
+        raise RuntimeError(
+            f"`fused=True` requires all the params to be floating point Tensors of supported devices: {devices} but {p.dtype} and {p.device.type}"
+        )
 
 
 def _disable_dynamo_if_unsupported(single_tensor_fn: Callable[..., Any] | None = None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -31,6 +31,8 @@ def sgd_update(
 class SGD(Optimizer):
     """p -= lr * (gradient, or momentum buffer)."""
 
+    _differentiable_lists = True
+
     def __init__(
         self, params: ParamsT, lr: float = 1e-3, momentum: float = 0, dampening: float = 0, weight_decay: float = 0,
         nesterov: bool = False, *, maximize: bool = False, foreach: bool | None = None, differentiable: bool = False,

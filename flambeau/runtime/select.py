@@ -16,7 +16,11 @@ from typing import Any, Final, NamedTuple
 
 from flambeau.dtypes import bool_, dtype, int64
 from flambeau.runtime.buffers import Buffer, allocate
+<<<<<<< HEAD
 from flambeau.upward import upward
+=======
+from flambeau.runtime.memory import view_as_numpy
+>>>>>>> 5057e6fe14 (Raise at the call for masks that take more than there is, for indices and masks that are written themselves; slopes of polygamma at infinities, zeta's poles beside NaN, tangents of draws, flags of optimizers)
 
 _FEW: Final = 1 << 14  # elements: their call takes some microseconds, no more than to give the GIL away and to get it back
 _functions: dict[str, tuple[Callable[..., int], Callable[..., int]]] = {}
@@ -229,3 +233,20 @@ def extent(address: int, d: dtype, shape: tuple[int, ...], strides: tuple[int, .
         function(at, 0, height, 0)
         least, greatest = min(least, words[5]), max(greatest, words[6])
     return least, greatest
+
+
+def true_in(address: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
+    """How many elements of a bool tensor are True, in any layout."""
+    if 0 in shape:
+        return 0
+    count, step, height, blocks = _rows(1, shape, strides)
+    times = prod([size for size, stride in zip(shape, strides, strict=True) if not stride])  # the rows know each element of an expanded tensor once
+    if step == count or height == 1:
+        return times * sum([count_nonzero(address + block, bool_, count * height) for block in blocks])
+    import numpy
+
+    found = 0
+    for block in blocks:
+        memory = view_as_numpy(address + block, (height - 1) * step + count, None)
+        found += int(numpy.count_nonzero(numpy.ndarray((height, count), numpy.bool_, memory, 0, (step, 1))))
+    return times * found

@@ -15,7 +15,7 @@ from flambeau.compiler.graph import Node
 from flambeau.compiler.kernel import IndexRangeError
 from flambeau.trace.looks import NO_TENSORS
 from flambeau.trace.place import here
-from flambeau.trace.state import Bound, State
+from flambeau.trace.state import COUNT, Bound, State
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -36,7 +36,7 @@ def argument_of(slot: int, entered: dict[int, int], made_by: dict[int, Node]) ->
     return entered[slot]
 
 
-def resolve(notes: Sequence[tuple[int, int, int, int, int | None, str]], entered: dict[int, int], nodes: Sequence[Node]) -> tuple[Bound, ...]:
+def resolve(notes: Sequence[tuple[int, int, int, int, int | str | None, str]], entered: dict[int, int], nodes: Sequence[Node]) -> tuple[Bound, ...]:
     """The bounds of an edge from what its body has said: (slot, low, size, dim, skip, what)."""
     made_by = {slot: node for node in nodes for slot in node.outputs}
     found = []
@@ -80,15 +80,20 @@ def check(tr: Trace, state: State, tensors: Sequence[Tensor]) -> None:
         raise
 
 
-def _look(t: Tensor, storage: Storage, skip: int | None) -> tuple[Any, ...]:
+def _look(t: Tensor, storage: Storage, skip: int | str | None) -> tuple[Any, ...]:
     """(version, metadata, skip, least, greatest, offset), kept with the storage unless somebody else can write to its memory."""
-    from flambeau.runtime.select import extent
+    from flambeau.runtime.select import extent, true_in
 
     m = t._meta
     buffer = storage.buffer
     assert buffer is not None
     offset = t._offset if m.dynamic else m.offset
-    found = storage.version, m, skip, *extent(buffer.address + offset * m.dtype.itemsize, m.dtype, m.shape, m.strides, skip), offset
+    address = buffer.address + offset * m.dtype.itemsize
+    if isinstance(skip, str):  # the elements that a mask takes are numbered from 0
+        ends = 0, true_in(address, m.shape, m.strides) - 1
+    else:
+        ends = extent(address, m.dtype, m.shape, m.strides, skip)
+    found = storage.version, m, skip, *ends, offset
     storage.extent = None if storage.external is not None else found
     return found
 
@@ -131,6 +136,11 @@ def refusal(state: State, bound: Bound, value: int) -> IndexRangeError:
 
 def text(state: State, bound: Bound, value: int) -> str:
     """What is wrong with an index value."""
+    if bound.skip == COUNT:
+        return (
+            f"{operation_name(state)}(): Number of elements of source < number of ones in mask: argument '{argument_name(state, bound.position)}' may be True "
+            f"for {bound.size} of its elements at most, as there are no more to take, but it is for {value + 1} or more"
+        )
     also = "" if bound.skip is None else f", or {bound.skip}, which is ignored"
     return (
         f"{operation_name(state)}(): {bound.what} {value} is out of bounds for dimension {bound.dim} with size {bound.size}: every value of argument "

@@ -122,8 +122,8 @@ class Fragment:
         base = self.value(slot).base
         return self.entered.get(slot, self.roots.get(slot if base is None else base))
 
-    def note(self, t: Tensor, low: int, size: int, dim: int, skip: int | None, what: str) -> None:
-        """The values of an index tensor must be from `low` to `size` - 1, or `skip`."""
+    def note(self, t: Tensor, low: int, size: int, dim: int, skip: int | str | None, what: str) -> None:
+        """The values of an index tensor must be from `low` to `size` - 1, or `skip` (see Bound)."""
         if t._gen == self.gen and t._meta.device is CPU:
             self.notes.append((t._slot, low, size, dim, skip, what))
 

@@ -26,8 +26,9 @@ OUT_REFUSES = frozenset(
     "tan tanh topk true_divide trunc vstack where xlog1py xlogy zeta".split()
 )
 _IN_PLACE_TAKES = frozenset("addbmm addmm addmv baddbmm ldexp masked_scatter masked_fill index_fill resize_as".split())
+_CHOOSES = {"index_fill": ("int64", "int32"), "masked_fill": ("bool",)}  # but not in what says which elements they write: its dtypes
 # Those that refuse to read what they write altogether.
-_BY_INDEX = frozenset("index_add index_copy index_put index_reduce put scatter scatter_add scatter_reduce index_select take".split())
+_BY_INDEX = frozenset("index_add index_copy index_fill index_put index_reduce put scatter scatter_add scatter_reduce index_select take".split())
 APART = _BY_INDEX | frozenset("gather cross linalg_cross cat stack hstack vstack dstack column_stack outer kron nonzero masked_select".split())
 # Those that go element by element: an `out` that is an operand, too, keeps its shape.
 OUT_KEEPS = OUT_REFUSES.union(["ldexp"]) - APART - frozenset("addr aminmax cumprod cumsum logcumsumexp max_over min_over msort renorm sort topk".split())
@@ -81,7 +82,8 @@ def refuse_overlap(target: Any, source: Any, name: str) -> None:
     plain = name.rsplit(".", 1)[-1].rstrip("_")
     # PyTorch's functions with an index refuse the very tensor that they write, even without elements
     common = (ALL if target._meta.numel or plain in _BY_INDEX else NONE) if source is target else overlap(target, source)
-    if common == NONE or plain in _IN_PLACE_TAKES or (common == ALL and plain not in APART):
+    chooses = source._meta.ndim and source._meta.dtype.name in _CHOOSES.get(plain, ())
+    if common == NONE or (plain in _IN_PLACE_TAKES and not chooses) or (common == ALL and plain not in APART):
         return
     m, s = target._meta, source._meta
     raise RuntimeError(

@@ -16,6 +16,7 @@ from flambeau.trace.meta import Meta
 from flambeau.trace.place import Place
 
 OBSERVATIONS: Final = 4
+COUNT: Final = "count"
 IN, ALIAS = "in", "alias"  # of the keys of edges by which tensors become known to a trace
 ASSIGN, BACKWARD, SEGMENT = "assign", "backward", "segment backward"  # of writes, and of stages of backward passes through a trace and a segment
 
@@ -36,7 +37,7 @@ class Out:
 
 @record
 class Bound:
-    """What the values of an index tensor of an edge must be: from `low` to `size` - 1, or `skip`.
+    """What the values of an index tensor of an edge must be: from `low` to `size` - 1, or `skip`. If that is COUNT: a mask is True `size` times at most.
 
     `position`: which of the tensors that the call is given. `what`: the values' name in messages. `dim`: the dimension that they index.
     `known`: the extent (bounds.py) that was found to be within last.
@@ -44,7 +45,7 @@ class Bound:
 
     __slots__ = ("dim", "known", "low", "position", "size", "skip", "what")
 
-    def __init__(self, position: int, low: int, size: int, dim: int, skip: int | None, what: str) -> None:
+    def __init__(self, position: int, low: int, size: int, dim: int, skip: int | str | None, what: str) -> None:
         self.position = position
         self.low = low
         self.size = size

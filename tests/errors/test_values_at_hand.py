@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 import flambeau
@@ -68,3 +69,48 @@ def test_what_is_pending_stays_pending() -> None:
     y = flambeau.normal(x, x.exp())
     assert flambeau.stats()["plan_runs"] == before
     assert y.shape == (4,)
+
+
+def test_masks_that_take_more_than_there_is() -> None:
+    """masked_scatter with masks of any layout, broadcast ones too: the call raises where PyTorch's does, and what is pending stays."""
+    rng = np.random.default_rng(5)
+    refused = 0
+    for trial in range(120):
+        shape = tuple(int(n) for n in rng.integers(0, 4, rng.integers(1, 4)))
+        kind = ("plain", "expanded", "transposed", "sliced", "row")[trial % 5]
+        bits = rng.random((*shape[:-1], 2 * shape[-1] + 1)) < 0.6
+        have = int(rng.integers(0, int(np.prod(shape)) + 1))
+
+        def call(m: Any, shape: Any = shape, kind: str = kind, bits: Any = bits, have: int = have) -> Any:
+            mask = m.tensor(bits.tolist(), dtype=m.bool).reshape(bits.shape)[..., : shape[-1]]
+            if kind == "expanded":
+                mask = mask[..., :1].expand(shape)
+            elif kind == "transposed":
+                mask = mask.transpose(0, -1).contiguous().transpose(0, -1)
+            elif kind == "row":
+                mask = mask.reshape(-1, shape[-1])[:1] if mask.numel() else mask
+            elif kind == "plain":
+                mask = mask.contiguous()
+            pending = m.ones(2) + 1
+            try:
+                result: Any = m.zeros(shape).masked_scatter(mask, m.arange(1.0, have + 1)).tolist()
+            except RuntimeError as error:
+                assert "Number of elements of source < number of ones in mask" in str(error)
+                result = "refused"
+            return result, pending.tolist()
+
+        expected = call(torch)
+        refused += expected[0] == "refused"
+        for _ in range(1 + trial % 3):  # a known call, too
+            assert call(flambeau) == expected, (shape, kind, have)
+    assert 20 < refused < 100
+    x, mask = flambeau.zeros(3), flambeau.tensor([True, False, False])
+    for take in (1, 2, 1):  # a write to the mask in between
+        mask[1] = take == 2
+        mask.tolist()
+        if take == 2:
+            with pytest.raises(RuntimeError, match="argument 'mask' may be True for 1 of its elements at most"):
+                x.masked_scatter_(mask, flambeau.ones(1))
+        else:
+            x.masked_scatter_(mask, flambeau.ones(1))
+    assert x.tolist() == [1.0, 0.0, 0.0]

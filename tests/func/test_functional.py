@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import flambeau as ft
@@ -166,3 +168,32 @@ def test_dual_numbers_end_with_their_level() -> None:
         kept = forward.make_dual(ft.ones(2), ft.ones(2)) * 2
     assert type(kept) is ft.Tensor
     assert (kept + 1).tolist() == [3.0, 3.0]
+
+
+def test_draws_from_dual_numbers() -> None:
+    """What is drawn by probabilities, means and rates has tangents of zero, as PyTorch's; a binomial draw has none, and says so."""
+    torch = pytest.importorskip("torch")
+    calls: dict[str, Any] = {
+        "bernoulli": lambda m, d: m.bernoulli(d),
+        "normal of means": lambda m, d: m.normal(d, 1.0),
+        "normal of deviations": lambda m, d: m.normal(0.0, d),
+        "normal of both": lambda m, d: m.normal(d, m.ones(3)),
+        "poisson": lambda m, d: m.poisson(d),
+        "bernoulli_": lambda m, d: d.clone().bernoulli_(0.5),
+        "normal_": lambda m, d: d.clone().normal_(),
+        "rand_like": lambda m, d: m.rand_like(d),
+        "dropout": lambda m, d: m.nn.functional.dropout(d),
+        "binomial": lambda m, d: m.binomial(d * 6, d),
+    }
+    for name, call in calls.items():
+        found: list[Any] = []
+        for m in (ft, torch):
+            m.manual_seed(0)
+            with m.autograd.forward_ad.dual_level():
+                d = m.autograd.forward_ad.make_dual(m.full((3,), 0.5), m.full((3,), 2.0))
+                try:
+                    primal, tangent = m.autograd.forward_ad.unpack_dual(call(m, d))
+                    found.append(([round(v, 4) for v in primal.tolist()], None if tangent is None else tangent.tolist()))
+                except NotImplementedError:
+                    found.append("not implemented")
+        assert found[0] == found[1], name

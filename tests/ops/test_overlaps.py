@@ -210,3 +210,47 @@ def test_strides_of_one_element_expanded() -> None:
         strides = [one.expand(1), one.expand(1, 1), one.expand(2, 1), one.broadcast_to((1,)), m.ones(3).sum().expand(1), m.broadcast_tensors(one, m.ones(1))[0]]
         assert [t.stride() for t in strides] == [(0,), (0, 0), (0, 0), (0,), (0,), (0,)], m.__name__
         assert m.ones(1).expand(1, 1).stride() == (1, 1)
+
+
+def _chosen(m: Any, name: str, target: Any, chooser: Any) -> Any:
+    """`target` written in place by `name`, with `chooser` as the index or mask, or as what is written."""
+    some = m.ones(chooser.numel(), dtype=target.dtype)
+    return {
+        "index_fill_": lambda: target.index_fill_(0, chooser, 7),
+        "index_copy_": lambda: target.index_copy_(0, chooser, some),
+        "index_add_": lambda: target.index_add_(0, chooser, some),
+        "index_reduce_": lambda: target.index_reduce_(0, chooser, some, "prod"),
+        "scatter_": lambda: target.scatter_(0, chooser, some),
+        "scatter_add_": lambda: target.scatter_add_(0, chooser, some),
+        "scatter_reduce_": lambda: target.scatter_reduce_(0, chooser, some, "sum"),
+        "put_": lambda: target.put_(chooser, some),
+        "index_put_": lambda: target.index_put_((chooser,), some),
+        "masked_fill_": lambda: target.masked_fill_(chooser, 1),
+        "masked_scatter_": lambda: target.masked_scatter_(chooser, some),
+        "assigned": lambda: target.__setitem__(chooser, 1),
+    }[name]()
+
+
+@pytest.mark.parametrize(
+    "name",
+    "index_fill_ index_copy_ index_add_ index_reduce_ scatter_ scatter_add_ scatter_reduce_ put_ index_put_ masked_fill_ masked_scatter_ assigned".split(),
+)
+def test_what_says_which_elements_are_written_is_written_itself(name: str) -> None:
+    """The tensor itself as the index or mask, and views of it that overlap in part, in order and not."""
+    choosers = {
+        "itself": lambda x: (x, x), "alias": lambda x: (x, x[:]), "later": lambda x: (x[1:], x[:-1]), "apart": lambda x: (x[:2], x[2:]),
+        "empty": lambda x: (x[:0], x[:0]), "strided": lambda x: (x[::2], x[1::2]), "reversed": lambda x: (x, x.flip(0)),
+    }  # fmt: skip
+    kinds = ("bool",) if name.startswith("masked") else ("int64", "bool") if name == "assigned" else ("int64",)
+    for kind in kinds:
+        for how, views in choosers.items():
+            found = []
+            for m in (torch, ft):
+                x = m.tensor([0, 1, 1, 0], dtype=getattr(m, kind))
+                target, chooser = views(x)
+                try:
+                    _chosen(m, name, target, chooser)
+                    found.append(x.tolist())
+                except RuntimeError as error:
+                    found.append("memory" if "memory location" in str(error) else str(error))
+            assert found[0] == found[1], (name, kind, how)

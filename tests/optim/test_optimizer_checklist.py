@@ -263,3 +263,25 @@ def test_swap_in():
         with pytest.raises(RuntimeError, match="parameter groups"), m.optim.swap_in_optimizer_params_and_state(optimizer, other, {**state, "param_groups": []}):
             pass
     assert plain(results[0]) == plain(results[1])
+
+
+@pytest.mark.parametrize("name", "SGD Adam AdamW Adagrad Adamax NAdam RAdam RMSprop Rprop ASGD Adadelta".split())
+def test_flags_that_do_not_go_with_the_parameters(name):
+    """`fused` with other devices and dtypes, `foreach` with `differentiable`: the first step raises PyTorch's error."""
+    for options in ({"fused": True}, {"foreach": True}, {"foreach": True, "differentiable": True}, {}):
+        for device in ("cpu", "meta"):
+            for dtype in ("float32", "complex64"):
+                if (name, device) == ("ASGD", "meta"):
+                    continue  # PyTorch's asks a tensor of the step for its number
+                kinds = []
+                for m in BOTH:
+
+                    def call(m=m):
+                        p = m.nn.Parameter(m.ones(3, device=device, dtype=getattr(m, dtype)))
+                        optimizer = getattr(m.optim, name)([p], lr=0.1, **options)
+                        p.grad = m.ones(3, device=device, dtype=getattr(m, dtype))
+                        optimizer.step()
+
+                    found = tried(call)
+                    kinds.append(type(found).__name__ if isinstance(found, Exception) else "taken")
+                assert kinds[0] == kinds[1], (options, device, dtype, kinds)

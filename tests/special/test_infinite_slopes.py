@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 
 import flambeau as ft
@@ -40,3 +41,26 @@ def test_norms_over_nothing() -> None:
         with pytest.raises(RuntimeError, match="dist"):
             ft.dist(empty, empty, p)
         assert ft.norm(ft.ones(0, 2), p, dim=1).shape == (0,)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("n", range(2, 7))
+def test_slopes_of_polygamma_at_infinities_and_poles(n: int, dtype: str) -> None:
+    """At minus infinity the value and its slope are infinite, as PyTorch's."""
+    torch = pytest.importorskip("torch")
+    answers = []
+    for m in (ft, torch):
+        x = m.tensor([-math.inf, math.inf, -0.0, 0.0, -1.0, -7.0, math.nan, 2.0], dtype=getattr(m, dtype), requires_grad=True)
+        y = m.polygamma(n, x)
+        y.sum().backward()
+        answers.append([f"{v:.4g}" for v in (*y.tolist(), *x.grad.tolist())])
+    assert answers[0] == answers[1]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_zeta_of_all_special_values(dtype: str) -> None:
+    """Each pair: poles come before a NaN of the other argument."""
+    torch = pytest.importorskip("torch")
+    values = [-math.inf, math.inf, 0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5, -1.5, 3.0, 10.0, -100.0, 1e10, -1e10, 1e-10, math.nan]
+    theirs, ours = (m.special.zeta(*m.meshgrid(*[m.tensor(values, dtype=getattr(m, dtype))] * 2, indexing="ij")) for m in (torch, ft))
+    np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-5 if dtype == "float32" else 1e-11)

@@ -11,6 +11,7 @@ from flambeau.ops.primitive import constant, dense, primitive, same_dtype
 from flambeau.ops.primitives.pointwise import _conj, iota, lt, sub, where
 from flambeau.trace.meta import Meta
 from flambeau.trace.recorder import local
+from flambeau.trace.state import COUNT
 
 
 def zeros_of(shape: tuple[int, ...], dtype_: dtypes.dtype) -> Any:
@@ -111,6 +112,12 @@ def expected(index: Any, low: int, size: int, dim: int, skip: int | None = None,
     """Who calls the operation sees to it that values that are at hand are from `low` to `size` - 1, or `skip`."""
     if index._meta.numel:
         local.trace.note(index, low, size, dim, skip, what)
+
+
+def counted(mask: Any, most: int, numel: int) -> None:
+    """Who calls the operation sees to it that a mask that is at hand, broadcast to `numel` elements, is True for `most` of them or fewer."""
+    if numel:
+        local.trace.note(mask, 0, most // (numel // mask._meta.numel), 0, COUNT, "mask")
 
 
 def refuse_negative(index: Any) -> Any:
