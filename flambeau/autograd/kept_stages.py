@@ -31,7 +31,7 @@ Run = Any  # run(engine, segment, gradients, sums) -> whether it has
 
 def may_run(engine: Engine) -> bool:
     """Whether a pass is one that kept stages are for."""
-    return engine.targets is None and not engine.batched and not engine.create and not stand_ins.MADE[0] and len(TRACES) == 1 and evaluate.PROFILER is None
+    return not (engine.batched or engine.create or stand_ins.MADE[0]) and len(TRACES) == 1 and evaluate.PROFILER is None
 
 
 def run(engine: Engine, segment: KeptSegment, end: Any, taken_out: Any) -> bool:
@@ -42,6 +42,8 @@ def run(engine: Engine, segment: KeptSegment, end: Any, taken_out: Any) -> bool:
     piece = segment.kept  # not before: what runs may ask for the segment in full
     if piece is None or segment.done is not None:
         return False
+    if engine.ways is not None and (segment in engine.segment_targets or engine.ways.start(segment) is not None):
+        return False  # a target is in it, or a part of it leads to none
     pending = engine.queue[segment]
     sums, queue = engine.sums, engine.queue
     key: list[Any] = [engine.retain]

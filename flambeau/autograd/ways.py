@@ -47,12 +47,12 @@ class Ways:
             if segment is not None:
                 starts[owner] = start = self.start(segment, depth)
                 return start
-            boundaries, behind, calls = {}, owner.behind, owner.calls
+            boundaries, behind, calls = [], owner.behind, owner.calls
+        elif getattr(owner, "kept", None) is not None:  # a kept piece's segment, which is not made in full for this
+            boundaries, behind, calls = owner.leading_on(), {}, ()
         else:
-            boundaries, behind, calls = owner.boundaries, getattr(owner, "behind", {}), None
-        leading = [
-            slot for slot, b in boundaries.items() if (id(b.tensor) in leaves if b.history is None else self.leads(b.history[0], b.history[1], depth + 1))
-        ]
+            boundaries, behind, calls = [(slot, b.tensor, b.history) for slot, b in owner.boundaries.items()], getattr(owner, "behind", {}), None
+        leading = [slot for slot, t, history in boundaries if (id(t) in leaves if history is None else self.leads(history[0], history[1], depth + 1))]
         for slot, end in behind.items():  # such a way ends in an error, as PyTorch's does
             if self.leads(end[0], end[1], depth + 1) if type(end) is tuple else id(end) in leaves:
                 leading.append(slot)
@@ -67,8 +67,13 @@ class Ways:
         waiting, found = [owner], {owner}
         while waiting:
             one = waiting.pop()
-            histories = [b.history for b in one.boundaries.values()] if hasattr(one, "boundaries") else []
-            for history in [*histories, *[end for end in getattr(one, "behind", {}).values() if type(end) is tuple]]:
+            histories: list[Any]
+            if getattr(one, "kept", None) is not None:
+                histories = [history for _, _, history in one.leading_on()]
+            else:
+                histories = [b.history for b in one.boundaries.values()] if hasattr(one, "boundaries") else []
+                histories += [end for end in getattr(one, "behind", {}).values() if type(end) is tuple]
+            for history in histories:
                 segment = None if history is None else history[0]
                 if segment is not None and segment not in found and segment not in self.starts and segment.order >= self.oldest:
                     found.add(segment)
