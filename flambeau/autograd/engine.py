@@ -128,6 +128,7 @@ class Engine:
         self.segment_targets: dict[Segment, dict[int, Tensor]] = {}
         self.slot_targets: dict[int, Tensor] = {}
         self.ways: Ways | None = None  # with targets
+        self.from_leaves = False  # whether one of these is a leaf that the trace does not have
 
     def seed(self, root: Tensor, gradient: Tensor) -> None:
         """Start from `root` with this gradient."""
@@ -143,11 +144,16 @@ class Engine:
 
     def want(self, target: Tensor) -> None:
         """Ask for the gradient at a tensor (autograd.grad's inputs)."""
+        if target._meta.leaf and not (self.tr.tensors or self.tr.inputs) and target._storage is not None and target._storage.cut < 0:
+            self.from_leaves = True  # where nothing is pending there is no place for it: it is known by itself
+            return
         owner, slot = arrival(self.tr, target)
         (self.slot_targets if owner is self.tr else self.segment_targets.setdefault(owner, {}))[slot] = target
 
     def _oldest(self) -> float:
         """The number of the first segment that a target is of; below all of them where one is a leaf."""
+        if self.from_leaves:
+            return -1
         oldest = min([s.order for s in self.segment_targets], default=inf)
         for slot, t in self.slot_targets.items():
             boundary = self.tr.boundaries.get(slot)
@@ -809,6 +815,8 @@ def _seed_all(engine: Engine, tensors: Sequence[Tensor], grads: Sequence[Tensor 
             if t._storage is None and t._history is not None:  # a place without a value
                 g = ones(tuple(t.shape), dtype=t.dtype)
                 engine.seed(t, g)
+                continue
+            if kept_stages.seeds(engine, t):
                 continue
             g = while_switched(engine.tr.set_grad_enabled, engine.tr.grad_enabled, False, unit_gradient, t)
         elif engine.batched and tuple(g.shape[1:]) != tuple(t.shape):

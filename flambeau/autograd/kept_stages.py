@@ -6,13 +6,16 @@ piece's results and the sums that have reached its boundaries so far, runs the p
 
 from __future__ import annotations
 
-from ctypes import memmove
+from ctypes import c_float, memmove
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
+from flambeau.autograd.hooks import saved
 from flambeau.autograd.kept_segment import KeptSegment
+from flambeau.dtypes import float32
 from flambeau.runtime.python_code import compiled
 from flambeau.statistics import counters
-from flambeau.trace import evaluate, stand_ins
+from flambeau.trace import evaluate, stand_ins, tiers
 from flambeau.trace.existing import maker
 from flambeau.trace.meta import is_dense
 from flambeau.trace.objects import _TENSOR
@@ -32,6 +35,36 @@ Run = Any  # run(engine, segment, gradients, sums) -> whether it has
 def may_run(engine: Engine) -> bool:
     """Whether a pass is one that kept stages are for."""
     return not (engine.batched or engine.create or stand_ins.MADE[0]) and len(TRACES) == 1 and evaluate.PROFILER is None
+
+
+def seeds(engine: Engine, root: Tensor) -> bool:
+    """Begin a pass at a kept piece's result, a scalar, with a gradient of one that is in memory: nothing is recorded. False, and nothing done, elsewhere.
+
+    On a path in pieces the call before the pass ends as a piece first: as a part of the pass it would never be kept.
+    """
+    tr = engine.tr
+    if not may_run(engine) or saved or not (tiers.in_pieces(tr) or tiers.MODE[0] == tiers.PIECES) or type(root) is not _TENSOR[0]:
+        return False
+    if tr.tensors and tr.state.depth == 1 and root._gen == tr.gen and not tr.custom and not tr.hooked and tiers.is_a_piece(tr):
+        tr.end_piece("segments of a backward pass")
+    storage, history = root._storage, root._history
+    if tr.tensors or tr.inputs or history is None or type(history[0]) is not KeptSegment or history[0].kept is None:
+        return False
+    if (
+        storage is None or storage.gen >= 0 or storage.buffer is None or storage.cut >= 0 or storage.others is not None or root._detached != storage.family
+        or root._hooks or root._retains_grad or root._meta.bits or root._meta.ndim or root._meta.dtype is not float32
+    ):  # fmt: skip
+        return False
+    one, address = _maker()()
+    c_float.from_address(address).value = 1.0
+    engine.seeds.append(one)
+    engine._add(engine.queue.setdefault(history[0], {}), history[1], one)
+    return True
+
+
+@cache
+def _maker() -> Any:
+    return maker((), float32)
 
 
 def run(engine: Engine, segment: KeptSegment, end: Any, taken_out: Any) -> bool:

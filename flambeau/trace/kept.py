@@ -46,7 +46,8 @@ class KeptPiece(Immediate):
 
     `call`: its edge. `inputs`: the slots of its tensors, in the order in which `run` has them. `history`, `tape`: what its segments share; None: its
     results have no gradients. `holders`: for each saved value (root slot, index among the inputs, or -1 - index among the results that segments hold).
-    `family`: those of the same metadata over memory of other sizes (parts of tensors), by the bytes of their inputs. `root`: what has learned it.
+    `family`: those of the same metadata over memory of other sizes (parts of tensors), or with one tensor in several places, by `_sizes_of` what they are
+    given. `root`: what has learned it.
     `boundaries`: (slot, index among the inputs) of those at which gradients leave. `stages`: its backward passes (autograd/kept_stages.py).
     """
 
@@ -88,9 +89,26 @@ def _gone(*_: Any) -> None:
     """In place of a forgotten function: the call is recorded."""
 
 
-def relative(made: KeptPiece, sizes: tuple[int, ...]) -> KeptPiece | None:
-    """The piece of the same metadata over memory of these sizes; it is asked first from now on."""
-    found = made.family.get(sizes)
+def _sizes_of(tensors: list[Tensor]) -> tuple[int, ...] | None:
+    """For each tensor the bytes of its memory; where it is there already, -1 - its first place."""
+    sizes = []
+    for k, t in enumerate(tensors):
+        first = next(i for i in range(k + 1) if tensors[i] is t)
+        if first < k:
+            sizes.append(-1 - first)
+        elif t._storage is None or t._storage.buffer is None:
+            return None
+        else:
+            sizes.append(t._storage.buffer.nbytes)
+    return tuple(sizes)
+
+
+def relative(made: KeptPiece, *tensors: Tensor) -> KeptPiece | None:
+    """The piece of the same metadata for such tensors; it is asked first from now on."""
+    sizes = _sizes_of(list(tensors))
+    found = None if sizes is None else made.family.get(sizes)
+    if found is made:
+        return None
     if found is not None and made.root.immediate is not None:
         made.root.immediate[made.key] = found
     return found
@@ -144,14 +162,15 @@ def _keep(tr: Trace, call: State, end: State, tensors: list[Tensor]) -> None:
     if found is None:
         return
     key, order, given = found
-    if sorted(order) != [s.slot for s in inputs] or len(call.parameters) != given.count("n"):
+    if sorted(set(order)) != [s.slot for s in inputs] or len(call.parameters) != given.count("n"):
         return
     made = KeptPiece(root, key, call)
     if _teach(tr, made, inputs, order, given, tensors) and root.immediate is not None:
         before_ = root.immediate.get(key)
         if type(before_) is KeptPiece and len(before_.family) < MOST_SIZES:
             made.family = before_.family
-        made.family[tuple([s.edge[2] for s in inputs])] = made
+        nbytes = {s.slot: s.edge[2] for s in inputs}
+        made.family[tuple([nbytes[slot] if (first := order.index(slot)) == k else -1 - first for k, slot in enumerate(order)])] = made
         root.immediate[key] = made
         op.recent = made  # native code asks the wrapper from now on, at roots that have learned calls
         if call.model is not None:
@@ -187,7 +206,7 @@ def _teach(tr: Trace, made: KeptPiece, inputs: list[State], order: list[int], gi
         return False
     history = None if plan is None else plan.history
     if history is not None:
-        if history.storages or history.preserved or any(slot not in slots for slot in history.boundaries):
+        if any(is_input for is_input, _, _ in history.storages) or history.preserved or any(slot not in slots for slot in history.boundaries):
             return False
         made.history, made.tape = history, tape_of(plan, call, {}, None, None)
         made.boundaries = tuple([(slot, slots.index(slot)) for slot in slots if slot in history.boundaries])
@@ -236,8 +255,15 @@ class _Writer:
                 lines.append(f"    {', '.join(parts)}, = {name}")
                 tensors += parts
         sources = [""] * len(inputs)
+        again = []  # tensors that stand in several places
         for name, slot in zip(tensors, self.order, strict=True):
-            sources[self.place[slot]] = name
+            if sources[self.place[slot]]:
+                again.append(f"{name} is not {sources[self.place[slot]]}")
+            else:
+                sources[self.place[slot]] = name
+        otherwise = f"return None if (other := relative(made, {', '.join(tensors)})) is None else other.run({', '.join(names)})"
+        if again:
+            lines.append(f"    if {' or '.join(again)}: {otherwise}")
         numbers = [n for n, g in zip(names, self.given, strict=True) if g == "n"]
         lines += [f"    if not ({condition}): return None" for condition in conditions(call.limits, numbers)]
         parameters = []
@@ -257,13 +283,12 @@ class _Writer:
                 scope[f"offset{i}"] = m.offset
                 parameters.append(f"{n}._offset - offset{i}")
         differs = " or ".join([f"b{i}.nbytes != bytes{i}" for i in range(len(inputs))])
-        given = "".join([f"b{i}.nbytes, " for i in range(len(inputs))])
-        lines.append(f"    if {differs}: return None if (other := relative(made, ({given}))) is None else other.run({', '.join(names)})")
+        lines.append(f"    if {differs}: {otherwise}")
         if len(inputs) > 3:
-            lines.append(f"    if len({{{', '.join([f's{i}' for i in range(len(inputs))])}}}) != {len(inputs)}: return None")
+            lines.append(f"    if len({{{', '.join([f's{i}' for i in range(len(inputs))])}}}) != {len(inputs)}: {otherwise}")
         elif len(inputs) > 1:
             pairs = [f"s{i} is s{j}" for j in range(len(inputs)) for i in range(j)]
-            lines.append(f"    if {' or '.join(pairs)}: return None")
+            lines.append(f"    if {' or '.join(pairs)}: {otherwise}")
         lines += [
             "    way = comes_to(trace, made, op)",
             "    if way:",
@@ -365,5 +390,6 @@ class _Writer:
         ]
         own = [k for k, out in enumerate(made.call.outs) if out in self.own]
         lines += [f"    t{own[position]}._history = g, {slot}" for position, slot in history.tensors]
+        lines += [f"    t{own[position]}._storage.history = g, {slot}" for _, position, slot in history.storages]
         lines += [f"    t{own[position]}._storage.result = ref(g), {slot}" for position, slot in history.results]
         return lines

@@ -818,7 +818,8 @@ class Trace:
         if self.taken >= 0:
             self.after_taken()
         if self.state.parent is None:
-            self.root = self.state = self._root_for_mode()
+            self.root = self._root_for_mode()
+            self.state = self.piece_root() if tiers.in_pieces(self) else self.root
             return
         self.mode_changed = True
         self._pass(key)

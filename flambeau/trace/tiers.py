@@ -256,6 +256,11 @@ def in_pieces(tr: Trace) -> bool:
     return tr.walk.generation == tr.gen
 
 
+def is_a_piece(tr: Trace) -> bool:
+    """Whether this trace is a piece, and not the beginning of a path that is recorded as a whole from here, on a path that stays in pieces."""
+    return (MODE[0] == PIECES or tr.walk.whole != tr.gen) and stays_in_pieces(tr)
+
+
 def stays_in_pieces(tr: Trace) -> bool:
     """Whether paths that begin like this one have run in pieces so often that more will: one that comes back is recorded as a whole sooner."""
     cuts = tr.walk.cuts

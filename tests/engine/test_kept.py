@@ -246,7 +246,7 @@ def test_a_path_that_comes_back_is_recorded_as_a_whole_all_the_same() -> None:
     for signs in range(64):
         step(signs)
     assert counters.kept_pieces
-    for _ in range(40):
+    for _ in range(60):  # the places of the path become whole one after the other, from its end on
         step(21)
     before = counters.kept_pieces, counters.pieces
     step(21)
@@ -295,3 +295,71 @@ def test_a_loss_that_is_held_leaves_the_pieces_as_they_are() -> None:
     assert counters.kept_pieces > pieces
     assert counters.kept_stages - before >= 0.9 * (counters.kept_pieces - pieces)
     _equal(_as_a_whole(step), kept)
+
+
+def _metropolis(times: int) -> list[Any]:
+    """Gradients by autograd.grad of leaves that are new each time, through a product of a matrix and a vector and one of a tensor with itself."""
+    torch.manual_seed(0)
+    x, y, w = torch.randn(6, 4), torch.randn(6), torch.zeros(4)
+    found = []
+    for k in range(times):
+        w = w.detach().requires_grad_()
+        loss = ((x @ w - y).abs() + 0.1 * (x @ w - y) ** 2).sum() + (w * w).sum()
+        both = torch.autograd.grad(loss, w, retain_graph=k % 3 == 1)
+        if k % 3 == 1:
+            again = torch.autograd.grad(loss, w)
+            assert again[0].tolist() == both[0].tolist()
+        w = w - 0.05 * both[0]
+        found.append(w.detach().tolist())
+    return found
+
+
+def test_passes_to_given_leaves_run_by_kept_stages() -> None:
+    before = counters.kept_stages
+    pieces = _metropolis(40)
+    after = counters.kept_stages
+    assert after - before > 100
+    assert pieces == _as_a_whole(lambda: _metropolis(40))
+    runs = counters.traces_run
+    assert _metropolis(40) == pieces
+    assert counters.traces_run - runs < 40 * 3  # most pieces and stages need no trace
+
+
+def test_a_pass_to_a_tensor_in_the_middle_and_one_to_some_leaves_are_as_without_kept_pieces() -> None:
+    def program() -> list[Any]:
+        torch.manual_seed(1)
+        x, w, b = torch.randn(3, 4), torch.randn(4, requires_grad=True), torch.randn(3, requires_grad=True)
+        found = []
+        for k in range(24):
+            h = torch.tanh(x @ w)
+            loss = (h * b + h).sum()
+            if k % 2:
+                (slope,) = torch.autograd.grad(loss, b, retain_graph=True)
+                found.append(slope.tolist())
+                with pytest.raises(RuntimeError, match="appears to not have been used"):
+                    torch.autograd.grad(loss, (w, torch.ones(2, requires_grad=True)))
+            else:
+                found.append([g.tolist() for g in torch.autograd.grad(loss, (h, w))])
+        return found
+
+    assert program() == _as_a_whole(program)
+
+
+def test_one_tensor_in_several_places_of_a_kept_call() -> None:
+    def program() -> list[Any]:
+        torch.manual_seed(2)
+        a, b = torch.randn(5, requires_grad=True), torch.randn(5, requires_grad=True)
+        found = []
+        for k in range(30):
+            given = [(a, a), (a, b), (b, b), (b, a), (a, a)][k % 5]
+            h = given[0] * given[1]
+            h = torch.addcmul(h, given[1], given[0])
+            h = torch.addcmul(given[0], given[0], h)
+            h.sum().backward()
+            found.append((h.tolist(), *[None if t.grad is None else t.grad.tolist() for t in (a, b)]))
+            a.grad = b.grad = None
+        return found
+
+    before = counters.kept_pieces
+    assert program() == _as_a_whole(program)
+    assert counters.kept_pieces > before + 20
