@@ -24,7 +24,6 @@ from flambeau.trace.classes import over_symbols
 from flambeau.trace.forgetting import account
 from flambeau.trace.from_model import compared, made_at, tried
 from flambeau.trace.state import State
-from flambeau.trace.tiers import in_pieces
 from flambeau.trace.while_set import while_set
 
 if TYPE_CHECKING:
@@ -32,11 +31,27 @@ if TYPE_CHECKING:
     from flambeau.trace.evaluate import TracePlan
     from flambeau.trace.recorder import Trace
 
-# Sizes that are planned one by one before a plan over symbols, which costs as much as five of them: it is made and compared. A path that is recorded as a
-# whole has come back by then; most pieces have become parts of one.
-PATHS_MET: Final = 1
-PIECES_MET: Final = 5
 MOST_VARIANTS: Final = 12  # plans of one model for the same living results, before sizes are planned one by one
+
+
+@record
+class Met:
+    """A plan of exact sizes: the next sizes are planned over symbols, and what comes out is compared with it."""
+
+    __slots__ = ("plan", "sizes")
+
+    def __init__(self, sizes: tuple[int, ...], plan: TracePlan) -> None:
+        self.sizes = sizes
+        self.plan = plan
+
+
+def _met_before(model: State, alive: Any) -> Met | None:
+    """What was planned at the sizes that the path had before there were symbols in it."""
+    if model.sample is None:
+        return None
+    sizes, state = model.sample
+    plan = state.plans.get(alive)
+    return None if plan is None or plan.own_plan is None else Met(sizes, plan)
 
 
 @record
@@ -83,13 +98,17 @@ def plan_for(tr: Trace, state: State, tensors: list[Tensor], alive: Any, make: C
     model, sizes = state.model, state.sizes
     if not sizes or model is None or not classes.ENABLED[0] or not classes.alone() or any(t._meta.device is not CPU for t in tensors):
         return make(tr, state, tensors, alive)
-    variants: list[PlanVariant] | int = model.plans.get(alive, 0)
-    if isinstance(variants, int):  # whether the path comes with further sizes is not known yet
-        met = variants + 1
-        model.plans[alive] = met if met < (PIECES_MET if in_pieces(tr) else PATHS_MET) else []
-        return make(tr, state, tensors, alive)
+    variants: list[PlanVariant] | Met | None = model.plans.get(alive) or _met_before(model, alive)
+    if variants is None:  # whether the path comes with further sizes is not known yet
+        plan = make(tr, state, tensors, alive)
+        model.plans[alive] = Met(sizes, plan)
+        return plan
     if variants is NOT_BY_CLASS:
         return make(tr, state, tensors, alive)
+    met: Met | None = None
+    if isinstance(variants, Met):
+        met, variants = variants, []
+        model.plans[alive] = variants
     variants[:] = [v for v in variants if v.workers >= threads.count()]  # there is scratch memory for as many threads as there were
     for position, variant in enumerate(variants):
         numbers = variant.numbers(sizes)
@@ -111,6 +130,8 @@ def plan_for(tr: Trace, state: State, tensors: list[Tensor], alive: Any, make: C
     made = _record(tr, model, sizes, tensors, alive, make, sizes) if len(variants) < MOST_VARIANTS else None
     if made is None:
         return make(tr, state, tensors, alive)  # with its own message, if it fails
+    if met is not None and _agrees(made, met):
+        compared(made, met.sizes)
     variants.append(made)
     untrack_all((made, variants, model.plans))
     keep(made.plan.graph, made.plan.assign, made.plan.plan.steps, made.plan.plan.kernels)
@@ -136,13 +157,26 @@ def _record(
 
 def _agree(a: PlanVariant, b: PlanVariant, sizes: tuple[int, ...]) -> bool:
     """Whether two plans have the same numbers at these sizes: what one of them, made at other sizes, has taken for the same at all sizes, is so."""
-    found = []
-    for variant in (a, b):
-        layouts, fresh, arena_bytes = variant.numbers(sizes)
-        own = addressof(variant.assembly.record)
-        parts = [x and ([w if w != own else "record" for w in x[0]], *x[1:]) for x in layouts]
-        found.append((parts, fresh, arena_bytes, variant.plan.assign))
-    return found[0] == found[1]
+    return _plain(a.numbers(sizes), a.assembly, a.plan) == _plain(b.numbers(sizes), b.assembly, b.plan)
+
+
+def _agrees(variant: PlanVariant, met: Met) -> bool:
+    """Whether a plan over symbols has the numbers of one that was made without them, at its sizes."""
+    numbers = variant.numbers(met.sizes)
+    if numbers is None or met.plan.own_plan is None:
+        return False
+    assembly = Assembly(met.plan.own_plan, over_symbols=True)
+    return _plain(numbers, variant.assembly, variant.plan) == _plain(assembly.numbers(), assembly, met.plan)
+
+
+def _plain(numbers: Any, assembly: Assembly, plan: TracePlan) -> tuple[Any, ...]:
+    """A plan's numbers, to be compared with those of another."""
+    layouts, fresh, arena_bytes = numbers
+    own = addressof(assembly.record)
+    parts = [
+        x and ([w if w != own else "record" for w in x[0]], *map(list, x[1:3]), [[tuple(t) for t in phase] for phase in x[3]], *x[4:]) for x in layouts
+    ]  # fmt: skip
+    return parts, fresh, arena_bytes, plan.assign
 
 
 CHECK: Final = [False]  # compare the plan of each path by class with one that is made at its sizes, and let what goes wrong be seen (tests)

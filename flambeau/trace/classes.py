@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from flambeau.compiler.graph import Node, Value, contiguous_strides
 from flambeau.runtime.untracked import untrack_all
@@ -25,12 +25,14 @@ from flambeau.trace.from_model import NEW, Ints, Symbol, Variant, compared, made
 from flambeau.trace.meta import Meta, is_dense, meta
 from flambeau.trace.place import line_here
 from flambeau.trace.state import IN, State
+from flambeau.trace.tiers import in_pieces
 from flambeau.trace.while_set import while_set
 
 if TYPE_CHECKING:
     from flambeau.trace.recorder import Trace
 
 SIZES_MET: Final = 2  # how many sizes a place is met with one by one: a last batch that is smaller makes no class
+PIECES_MET: Final = 1  # and a piece, which is a call that all of the program shares
 MOST_VARIANTS: Final = 8  # models of one call at one place, before it is given up
 # Names of static parameters that are sizes.
 SIZED: Final = frozenset(("shape", "size", "sizes", "length", "strides", "storage_offset", "normalized_shape", "output_size", "num_classes", "pad"))
@@ -260,9 +262,10 @@ def follow(
                     return _not_followed(make_exact())
                 return _taken(tr, variant, key, found, make_exact)
     changed = _changed(skeleton, ints) if sizes and ints else ()
-    template = _template(variants, sizes, ints, changed)
+    before = _before(parent, model, key, skeleton, name)
+    template = _template(variants, sizes, ints, changed, before)
     new = [x for x, t in zip(ints, template, strict=True) if t is NEW]
-    if not sizes and (not new or sum([v.model is None for v in variants]) < SIZES_MET):
+    if not sizes and (not new or sum([v.model is None for v in variants]) < (PIECES_MET if in_pieces(tr) else SIZES_MET)):
         if not any(v.met == ints for v in variants):
             variants.append(Variant(ints, None))
         return make_exact()
@@ -274,9 +277,47 @@ def follow(
     made.name = name
     variants.append(made)
     untrack_all((made, variants))
+    if before is not None:
+        _compare(made, before)
     if exact is not None and made.evaluate is None and all(t.__class__ is int for t in template):
         patterns.setdefault(exact, []).append(made)
     return reached(made, parent, key, made.made_at)
+
+
+class Before(NamedTuple):
+    """An edge that was recorded without symbols: the sizes of its path and of its key, and its state."""
+
+    sizes: tuple[int, ...]
+    ints: Ints
+    state: State
+
+
+def _before(parent: State, model: State, key: Any, skeleton: Any, name: Callable[[Ints], Any] | None) -> Before | None:
+    """An edge like one that is about to be recorded over symbols, as it was recorded at sizes that came before there were any."""
+    if parent.sizes == ():
+        sizes, state = (), parent
+    elif model.sample is not None:
+        sizes, state = model.sample
+    else:
+        return None
+    if name is None:
+        found = state.children.get(key)
+        return None if found is None or found.lazy else Before(sizes, (), found)
+    for variant in (state.patterns or {}).get(skeleton, ()):
+        if variant.model is None:
+            found = state.children.get(name(variant.met))
+            if found is not None and not found.lazy:
+                return Before(sizes, variant.met, found)
+    return None
+
+
+def _compare(made: Variant, before: Before) -> None:
+    """Compare a new model with what was recorded without symbols: if it is the same, it holds from now on, and plans can be compared there, too."""
+    assert made.match is not None and made.model is not None
+    sizes = made.match(before.sizes, before.ints)
+    if sizes is not None and _agrees(made, before.state, sizes):
+        compared(made, sizes)
+        made.model.sample = sizes, before.state
 
 
 def alone() -> bool:
@@ -311,20 +352,30 @@ def _changed(skeleton: Any, ints: Ints) -> tuple[bool, ...]:
     return tuple(len(values) > SIZES_MET for values in known)
 
 
-def _template(variants: list[Variant], sizes: tuple[int, ...], ints: Ints, changed: tuple[bool, ...]) -> Ints:
+def _template(variants: list[Variant], sizes: tuple[int, ...], ints: Ints, changed: tuple[bool, ...], before: Before | None) -> Ints:
     """What each size of a key is from now on: a number, one of the path's symbols, or a new one."""
     template: list[Any] = []
     for i, x in enumerate(ints):
         met = [v.met[i] for v in variants]
+        if before is not None and sizes:  # one that was the same as a symbol, by chance, is another
+            met.append(before.ints[i])
         if x in (0, 1) or x < 0 or (met and all(m == x for m in met) and not (changed and changed[i])):
             template.append(x)
-        elif x in sizes:
-            template.append(Symbol(sizes.index(x)))
+        elif (number := _symbol_of(x, sizes, before and (before.sizes, before.ints[i]))) >= 0:
+            template.append(Symbol(number))
         elif met or (changed and changed[i]):
             template.append(NEW)
         else:
             template.append(x)
     return tuple(template)
+
+
+def _symbol_of(x: int, sizes: tuple[int, ...], before: tuple[tuple[int, ...], int] | None) -> int:
+    """The number of the path's symbol that a size is, -1: none. `before`: the symbols and the size as they were once before."""
+    for number, size in enumerate(sizes):
+        if size == x and (before is None or before[0][number] == before[1]):
+            return number
+    return -1
 
 
 def view_of(tr: Trace, sizes: tuple[int, ...]) -> View:

@@ -63,7 +63,7 @@ def _forget_models(every: set[State]) -> None:
     pending += [state.model for state in every if state.model is not None and state.model.patterns is not None]
     while pending:
         state = pending.pop()
-        patterns, state.patterns, state.ahead, state.shortcuts = state.patterns, None, None, None
+        patterns, state.patterns, state.ahead, state.shortcuts, state.sample = state.patterns, None, None, None, None
         if state.model is None and state.sizes is None and state not in every:
             state.plans.clear()
         pending += [v.model for variants in (patterns or {}).values() for v in variants if v.model is not None and v.model.patterns is not None]

@@ -62,7 +62,7 @@ class State:
     __slots__ = (
         "ahead", "bounds", "call", "children", "countdown", "depth", "edge", "external", "first_value", "grad_enabled", "immediate", "info",
         "input_count", "inputs", "lazy", "leaf", "limits", "meta", "model", "native", "next", "outs", "own_nodes", "own_values", "pack", "parameter_count",
-        "parameters", "parent", "patterns", "pending_bytes", "place", "plain", "plans", "requires", "room", "root_slot", "shortcuts", "single_view", "sizes",
+        "parameters", "parent", "patterns", "pending_bytes", "place", "plain", "plans", "requires", "room", "root_slot", "sample", "shortcuts", "single_view", "sizes",
         "slot", "stepwise", "value_count", "views_only", "writes",
     )  # fmt: skip
 
@@ -88,6 +88,7 @@ class State:
         self.patterns: dict[Any, list[Any]] | None = None
         self.ahead: Any = None  # of a model: the variant of its edges that was last taken (ahead.py)
         self.shortcuts: dict[Any, Any] | None = None  # of a model: second names of edges that are further on (ahead.py)
+        self.sample: tuple[tuple[int, ...], State] | None = None  # of a model: sizes that came before it was made, and the state at these
         self.lazy = False  # its nodes and values are the model's, and are made when somebody asks
         self.own_nodes: tuple[Node, ...] = ()
         self.own_values: list[Value] = []
