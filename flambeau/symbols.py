@@ -15,6 +15,8 @@ from functools import partial, reduce
 from operator import index
 from typing import Any, Final
 
+from flambeau.runtime.python_code import compiled
+
 MOST_GUARDS: Final = 20_000  # of one recording: then it is given up
 
 
@@ -49,6 +51,27 @@ def _terms(x: Any) -> Terms:
 
 
 _SIZES: Final[dict[int, Expr]] = {}  # the symbols, by number
+MOST_KNOWN: Final = 1 << 14  # expressions that recordings share
+
+
+class Table:
+    """Expressions that recordings share: most plans of small calls compute the same few from the sizes of their inputs."""
+
+    __slots__ = ("exprs", "known")
+
+    def __init__(self) -> None:
+        self.exprs: dict[Any, Expr] = {}
+        self.known: dict[Any, Any] = {}  # what `whole` has given
+
+
+_table: list[Table] = [Table()]
+
+
+def _shared() -> Table:
+    """The table of the recordings that begin now. One that is full stays with those that have it: in a recording, equal expressions are one."""
+    if len(_table[0].known) > MOST_KNOWN or len(_table[0].exprs) > MOST_KNOWN:
+        _table[0] = Table()
+    return _table[0]
 
 
 class TooManyGuards(Exception):
@@ -65,9 +88,9 @@ class Recording:
         self.hints = sizes  # at which sizes it is decided what only costs time (`roughly_over`)
         self.count = len(sizes)  # symbols from this number on are no sizes (`more`)
         self.texts = False  # whether a text of a symbol may decide something: of kernels' keys it does, in a body it is for an error's message
-        self.exprs: dict[Any, Expr] = {}
-        self.known: dict[Any, Any] = {}  # what `whole` has given
-        self.results: dict[Any, Any] = {}  # and the symbols of it: (operator, left, right) -> a Sym or an int
+        table = _shared()
+        self.exprs, self.known = table.exprs, table.known
+        self.results: dict[Any, Any] = {}  # the symbols of what `whole` has given: (operator, left, right) -> a Sym or an int
         self.guards: dict[Any, tuple[str, Any, Any, bool]] = {}  # (operator, left, right, the answer)
         self.true: dict[Any, Any] = {}  # questions that have the same answer at any sizes, and what they are about
         self.open = True
@@ -675,8 +698,15 @@ class Code:
         """The text that stands for an expression (or a number), once the lines have run."""
         if e.__class__ is not Expr:
             return repr(e) if e.__class__ is not float or (e == e and abs(e) != float("inf")) else f"float('{e!r}')"
-        pending = [e]
         names = self.names
+        known = names.get(id(e))
+        if known is not None:
+            return known
+        if e.op == "size":
+            self.held.append(e)
+            names[id(e)] = known = f"s[{e.a}]"
+            return known
+        pending = [e]
         while pending:
             top = pending[-1]
             if id(top) in names:
@@ -719,6 +749,12 @@ class Code:
         self.lines += [f"{name} = {name}_[:]", *[f"{name}[{i}] = {text}" for i, text in changing]]
         return Text(name)
 
+    def given(self, x: Any) -> Text:
+        """The name of something that stands in no text, so that functions which differ by it share their code."""
+        name = f"g{len(self.scope)}"
+        self.scope[name] = x
+        return Text(name)
+
     def structure(self, x: Any) -> str:
         """The text of nested tuples and lists of numbers and symbols."""
         if x.__class__ is Text:
@@ -735,5 +771,5 @@ class Code:
         """The function of the sizes that runs the lines and returns `result`; `scope`: what the lines call."""
         body = "\n".join([f"    {line}" for line in [*self.lines, f"return {result}"]])
         scope |= self.scope
-        exec(compile(f"def sizes(s):\n{body}", "<flambeau sizes>", "exec"), scope)
+        exec(compiled(f"def sizes(s):\n{body}", "<flambeau sizes>"), scope)
         return scope["sizes"]  # type: ignore[no-any-return]

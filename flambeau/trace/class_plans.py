@@ -58,10 +58,11 @@ def _met_before(model: State, alive: Any) -> Met | None:
 class PlanVariant:
     """A plan over symbols. `numbers(sizes)`: what of it depends on sizes, or None where a guard does not hold."""
 
-    __slots__ = ("assembly", "dead", "made_at", "numbers", "plan", "tape", "untried", "verified", "workers")
+    __slots__ = ("assembly", "dead", "hints", "made_at", "numbers", "plan", "tape", "untried", "verified", "workers")
 
     def __init__(self, plan: TracePlan, rec: Recording, sizes: tuple[int, ...]) -> None:
         self.plan = plan
+        self.hints = tuple(rec.hints)  # at which sizes it was decided what only costs time
         self.verified = self.dead = False
         self.made_at: tuple[int, ...] = ()
         self.untried: tuple[tuple[int, int], ...] = ()
@@ -74,14 +75,17 @@ class PlanVariant:
         found = self.assembly.numbers()
         code = Code()
         guards = list(rec.guards.values())
-        later = [g for g in guards if reaches(g[1], len(sizes)) or reaches(g[2], len(sizes))]
+        later: list[Any] = []  # guards about where blocks lie
+        if placement.lives:
+            later = [g for g in guards if reaches(g[1], len(sizes)) or reaches(g[2], len(sizes))]
         code.check([g for g in guards if g not in later] if later else guards)
         if placement.lives:
             code.lines.append(f"offsets, top = place(turns, {code.structure([nbytes for _, _, nbytes in placement.lives])})")
             code.lines.append("s = (*s, *offsets, top)")
         code.check(later)
         layouts: list[Any] = [
-            None if x is None else (*[code.array(a) for a in x[:3]], [[tuple(t) for t in p] for p in x.phases], *x[4:]) for x in found.layouts
+            None if x is None else (*[code.array(a) for a in x[:3]], [[(code.given(t.address), *t[1:]) for t in p] for p in x.phases], *x[4:])
+            for x in found.layouts
         ]
         result = code.structure((layouts, found.fresh, found.arena_bytes))
         self.numbers: Callable[[tuple[int, ...]], Any] = code.function(result, place=offsets_of, turns=turns_of([life[:2] for life in placement.lives]))
@@ -98,7 +102,9 @@ def plan_for(tr: Trace, state: State, tensors: list[Tensor], alive: Any, make: C
     model, sizes = state.model, state.sizes
     if not sizes or model is None or not classes.ENABLED[0] or not classes.alone() or any(t._meta.device is not CPU for t in tensors):
         return make(tr, state, tensors, alive)
-    variants: list[PlanVariant] | Met | None = model.plans.get(alive) or _met_before(model, alive)
+    variants: list[PlanVariant] | Met | None = model.plans.get(alive)
+    if variants is None:
+        variants = _met_before(model, alive)
     if variants is None:  # whether the path comes with further sizes is not known yet
         plan = make(tr, state, tensors, alive)
         model.plans[alive] = Met(sizes, plan)
@@ -115,7 +121,7 @@ def plan_for(tr: Trace, state: State, tensors: list[Tensor], alive: Any, make: C
         if numbers is None:
             continue
         if CHECK[0] or not tried(variant, sizes):
-            again = _record(tr, model, sizes, tensors, alive, make, variant.made_at)
+            again = _record(tr, model, sizes, tensors, alive, make, variant.hints)
             if again is None or not _agree(variant, again, sizes):
                 counters.paths_not_followed += 1
                 if CHECK[0]:
@@ -127,7 +133,8 @@ def plan_for(tr: Trace, state: State, tensors: list[Tensor], alive: Any, make: C
             variants.insert(0, variants.pop(position))
         counters.class_plans += 1
         return _twin(variant, state, numbers)
-    made = _record(tr, model, sizes, tensors, alive, make, sizes) if len(variants) < MOST_VARIANTS else None
+    hints = sizes if met is None else met.sizes  # what only costs time is decided as there, so the two can be compared
+    made = _record(tr, model, sizes, tensors, alive, make, hints) if len(variants) < MOST_VARIANTS else None
     if made is None:
         return make(tr, state, tensors, alive)  # with its own message, if it fails
     if met is not None and _agrees(made, met):

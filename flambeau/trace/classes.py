@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from flambeau.compiler.graph import Node, Value, contiguous_strides
+from flambeau.runtime.python_code import compiled
 from flambeau.runtime.untracked import untrack_all
 from flambeau.statistics import counters
 from flambeau.symbols import Code, Recording
@@ -435,7 +436,7 @@ def _record(tr: Trace, model: State, template: Ints, sizes: tuple[int, ...], int
     code.check(rec.guards.values())
     code.lines.append("return s")
     scope: dict[str, Any] = {}
-    exec(compile("def match(s, x):\n" + "\n".join([f"    {line}" for line in code.lines]), "<flambeau guards>", "exec"), scope)
+    exec(compiled("def match(s, x):\n" + "\n".join([f"    {line}" for line in code.lines]), "<flambeau guards>"), scope)
     variant.match = scope["match"]
     made_at(variant, sizes)
     variant.template = template

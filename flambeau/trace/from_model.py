@@ -134,7 +134,8 @@ def exact_state(variant: Variant, parent: State, key: Any, sizes: tuple[int, ...
     assert model is not None and model.parent is not None
     state: State = _new(State)
     state.parent, state.edge, state.children, state.plans = parent, key, {}, {}
-    state.sizes, state.model, state.patterns, state.ahead, state.shortcuts, state.lazy = sizes, model, None, None, None, True
+    state.sizes, state.model, state.lazy = sizes, model, True
+    state.patterns = state.ahead = state.shortcuts = state.sample = None
     state.own_nodes, state.own_values = (), _NONE
     state.countdown, state.immediate, state.next, state.writes, state.call = OBSERVATIONS, None, None, None, None
     state.first_value, state.value_count = parent.value_count, model.value_count

@@ -66,7 +66,7 @@ class Places:
             return False
         begun, begun_before = self.passes.get(first, 0), self.repeats.get(first, 0)
         weight = self.weights.get(first, 0)
-        if weight < HEAVY and (begun - begun_before > FEW or not (weight or self.any_sizes)):
+        if not weight or (weight < HEAVY and begun - begun_before > FEW):
             # So often has each path from here come back, or one time after time.
             pays = repeats >= PAYS * (passes - 1 - repeats) or self.runs.get(place, (0, 0))[1] > PAYS
         else:
