@@ -140,8 +140,8 @@ def _contract(node: Node, xs: list[Value]) -> Result:
         fits = len(a.shape) == len(b.shape) >= 2 and a.shape[:-2] == b.shape[:-2] and a.shape[-1] == b.shape[-2]
         _require(fits, f"matmul: shapes {a.shape} and {b.shape}")
         wide = dict(node.attrs).get("wide", False)
-        _require(not wide or a.dtype is dtypes.int8, f"matmul: {a.dtype.name} has no wider result")
-        return [((*a.shape[:-1], b.shape[-1]), dtypes.int32 if wide else a.dtype)]
+        _require(not wide or a.dtype in g.WIDER, f"matmul: {a.dtype.name} has no wider result")
+        return [((*a.shape[:-1], b.shape[-1]), g.WIDER[a.dtype] if wide else a.dtype)]
     stride, padding, dilation, groups = (node.attr(k) for k in ("stride", "padding", "dilation", "groups"))
     if node.op == "convolution":
         x_shape, w_shape = a.shape, b.shape

@@ -21,7 +21,7 @@ from math import prod
 from typing import Any, Final
 
 from flambeau.devices import CPU, Device
-from flambeau.dtypes import dtype
+from flambeau.dtypes import bfloat16, dtype, float16, float32, int8, int32
 from flambeau.runtime.target import Target
 from flambeau.runtime.untracked import record
 
@@ -64,11 +64,13 @@ REDUCE: Final = frozenset("sum prod amax amin argmax argmin".split())
 REDUCE_PAIR: Final = frozenset(("var_mean",))
 # Scans along attr dim; same shape. cummax/cummin give (values, indices).
 SCAN: Final = frozenset("cumsum cumprod cummax cummin logcumsumexp".split())
+# The dtype in which products are accumulated and a result can be had, instead of their own.
+WIDER: Final = {int8: int32, float16: float32, bfloat16: float32}
 # Dense algebra.
 CONTRACT: Final = frozenset(
     (
         "matmul",  # (a (..., M, K), b (..., K, N)) -> (..., M, N); equal leading dims (stride 0 where expanded);
-        #           with attr wide, of int8 operands, int32
+        #           with attr wide, in the dtype that WIDER has
         "convolution",  # (x (N, C, H, W), w (O, C/groups, KH, KW)); attrs stride, padding, dilation (pairs), groups
         "convolution_input_gradient",  # (g (N, O, OH, OW), w) -> x's shape (attr shape); other attrs the same
         "convolution_weight_gradient",  # (g, x) -> w's shape (attr shape); other attrs the same

@@ -67,6 +67,18 @@ class _Pass:
         for root, readers in self.readers.items():
             if root not in self.producer or any(not self._fuses(node) for node in readers):
                 self.stored.add(root)
+        self.stored |= {rounded for node in graph.nodes if node.op == "matmul" for rounded in self._rounded(node)}
+
+    def _rounded(self, product: Node) -> list[int]:
+        """What becomes of a product that is had in a wider dtype (graph.WIDER), once it is rounded: that is kept, not the sum of twice its size."""
+        value = product.outputs[0]
+        size = self.values[product.inputs[0]].dtype.itemsize
+        while self.values[value].dtype.itemsize > size:
+            readers = self.readers.get(value, ())
+            if len(readers) != 1 or readers[0].op not in g.POINTWISE:
+                return []
+            value = readers[0].outputs[0]
+        return [value] if value != product.outputs[0] else []
 
     @staticmethod
     def _fuses(node: Node) -> bool:

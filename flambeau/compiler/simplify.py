@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from flambeau import dtypes
 from flambeau.compiler import graph as g
-from flambeau.compiler.graph import Graph, Node, Value
+from flambeau.compiler.graph import Graph, Node, Value, contiguous_strides
 from flambeau.dtypes import dtype, held
 from flambeau.exact import exact
 from flambeau.symbols import by_expression
@@ -356,6 +356,10 @@ def outer_products(graph: Graph) -> Graph:
             base = source if v.base is None else v.base
             values.append(Value(out.shape, v.dtype, tuple(strides), v.offset, base))
             nodes.append(Node("expand", (source,), (factors[-1],)))
+            if v.dtype is not out.dtype:
+                values.append(Value(out.shape, out.dtype, contiguous_strides(out.shape)))
+                nodes.append(Node("cast", (factors[-1],), (len(values) - 1,), (("dtype", out.dtype),)))
+                factors[-1] = len(values) - 1
         nodes.append(Node("mul", tuple(factors), node.outputs))
     return graph if nodes is None else replace(graph, values=values, nodes=nodes)
 

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from flambeau.tensor import Tensor
 
 
+_HALVES = (dtypes.float16, dtypes.bfloat16)
+
+
 def _one_dtype(name: str, *tensors: Any) -> None:
     first = tensors[0].dtype
     for x in tensors[1:]:
@@ -32,12 +35,12 @@ def _one_dtype(name: str, *tensors: Any) -> None:
             raise RuntimeError(f"{name}: expected m1 and m2 to have the same dtype, but got: {first.name} != {x.dtype.name}; convert one of them")
 
 
-def _product(a: Any, b: Any) -> Any:
+def _product(a: Any, b: Any, wide: bool = False) -> Any:
     """The primitive, with booleans refused and small results of vectors left to it."""
     d = a._meta.dtype
     if d in dtypes.FLOATS8:
         return convert(prim.matmul(convert(a, dtypes.float32), convert(b, dtypes.float32)), d)
-    return prim.matmul(a, b)
+    return prim.matmul(a, b, wide=True) if wide and d in _HALVES else prim.matmul(a, b)
 
 
 def _matrix_shapes(name: str, a: Any, b: Any) -> None:
@@ -49,8 +52,9 @@ def _matrix_shapes(name: str, a: Any, b: Any) -> None:
         )
 
 
-def matmul_of(a: Any, b: Any, name: str = "matmul") -> Any:
-    """NumPy's matmul rule, inside a body."""
+def matmul_of(a: Any, b: Any, name: str = "matmul", wide: bool = False) -> Any:
+    """NumPy's matmul rule, inside a body. `wide`: the product of 16-bit operands in float32, as it is accumulated, for what is added to it before
+    both are rounded."""
     from flambeau.ops.primitive import broadcast_shapes
 
     _one_dtype(name, a, b)
@@ -67,14 +71,14 @@ def matmul_of(a: Any, b: Any, name: str = "matmul") -> Any:
     sx, sy = tuple(x._meta.shape), tuple(y._meta.shape)
     if len(sy) == 2 and len(sx) > 2:  # fold the batch into the rows: one large product
         rows = product_of(sx[:-1])
-        result = as_shape(_product(as_shape(x, (rows, sx[-1])), y), (*sx[:-1], sy[-1]))
+        result = as_shape(_product(as_shape(x, (rows, sx[-1])), y, wide), (*sx[:-1], sy[-1]))
     elif len(sx) == 2 and len(sy) == 2:
-        result = _product(x, y)
+        result = _product(x, y, wide)
     else:
         batch = broadcast_shapes(name, [sx[:-2], sy[:-2]])
         x = prim.expand(x, shape=(*batch, *sx[-2:])) if sx[:-2] != batch else x
         y = prim.expand(y, shape=(*batch, *sy[-2:])) if sy[:-2] != batch else y
-        result = _product(x, y)
+        result = _product(x, y, wide)
     shape = list(result._meta.shape)
     if na == 1:
         del shape[-2]
@@ -175,16 +179,16 @@ def _affine(name: str, base: Any, product: Any, beta: Any, alpha: Any, terms: in
 
     `terms`: of the product; of none, alpha is not looked at.
     """
-    blas = _by_blas(name, product, terms)
+    narrow = base.dtype
     if name in ("addmv", "addr"):  # the numbers must fit into 16 bits, too
         for number in (beta, alpha):
-            fitted(number, product.dtype, name)
-    narrow = product.dtype
+            fitted(number, narrow, name)
     if not terms:
         alpha, product = 1, tied(prim.full_of(tuple(product._meta.shape), _nothing(narrow)), product)
-    if narrow in (dtypes.float16, dtypes.bfloat16):  # beta and alpha keep their digits, and the result is rounded once
+    if narrow in _HALVES:  # beta and alpha keep their digits, and the result is rounded once
         product, base = convert(product, dtypes.float32), convert(base, dtypes.float32)
         return convert(_affine(f"{name} of {narrow}", base, product, beta, alpha, terms), narrow)
+    blas = _by_blas(name, product, terms)
     if not (isinstance(alpha, (int, float)) and alpha == 1):
         alpha = fitted(alpha, product.dtype, name)
         scaled = prim.mul(product, alpha)
@@ -225,7 +229,7 @@ def _with_base(name: str, ndims: tuple[int, int], text: str) -> Any:
         _need(name, mat1, ndims[0], "mat1")
         _need(name, mat2, ndims[1], "mat2")
         _one_dtype(name, input, mat1, mat2)
-        product = matmul_of(mat1, mat2, name)
+        product = matmul_of(mat1, mat2, name, wide=True)
         _fits(name, input, product)
         return _affine(name, input, product, beta, alpha, mat1._meta.shape[-1])
 
@@ -252,7 +256,7 @@ def addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Number = 1, a
     b, n, k = batch1._meta.shape
     left = as_shape(prim.permute(batch1, dims=(1, 0, 2)), (n, b * k))
     right = as_shape(batch2, (b * k, batch2._meta.shape[2]))
-    return _affine("addbmm", input, matmul_of(left, right, "addbmm"), beta, alpha, b * k)
+    return _affine("addbmm", input, matmul_of(left, right, "addbmm", wide=True), beta, alpha, b * k)
 
 
 @operation(method=True, inplace=True, out=True)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flambeau import dtypes
-from flambeau.compiler.graph import Graph, Node, Value, contiguous_strides
+from flambeau.compiler.graph import WIDER, Graph, Node, Value, contiguous_strides
 from flambeau.compiler.kernel import Function
 from flambeau.compiler.kernels import matrix_vector
 from flambeau.compiler.kernels.matmul import make_matmul
@@ -52,9 +52,9 @@ def rounded(x: Array) -> Array:
 def product(
     a: Array, b: Array, d: dtypes.dtype, orders: tuple[bool, bool, bool] = (False, False, False), splits: int = 1, wide: bool = False
 ) -> tuple[Array, list[str]]:  # fmt: skip
-    """a @ b of the bits, each in memory as its order says (True: column by column), and the kernels' keys. `wide`: in int32."""
+    """a @ b of the bits, each in memory as its order says (True: column by column), and the kernels' keys. `wide`: in the dtype of the sums."""
     graph, buffers = Graph(), {}
-    out_dtype = dtypes.int32 if wide else d
+    out_dtype = WIDER[d] if wide else d
     shapes = (a.shape, b.shape, (a.shape[0], b.shape[1]))
     ids = []
     for shape, turned, kind in zip(shapes, orders, (d, d, out_dtype), strict=True):
@@ -68,7 +68,7 @@ def product(
     graph.nodes.append(Node("matmul", (ids[0], ids[1]), (ids[2],), (("wide", True),) if wide else ()))
     kernels = make_matmul(graph, 0)
     Runner(kernels, graph, buffers).run(splits)
-    return out.view(np.int32 if wide else a.dtype).reshape(shapes[2], order="F" if orders[2] else "C"), [kernel.key for kernel in kernels]
+    return out.view(out_dtype.name if wide else a.dtype).reshape(shapes[2], order="F" if orders[2] else "C"), [kernel.key for kernel in kernels]
 
 
 def check_bfloat16(a: Array, b: Array, orders: tuple[bool, bool, bool]) -> list[str]:
@@ -79,8 +79,11 @@ def check_bfloat16(a: Array, b: Array, orders: tuple[bool, bool, bool]) -> list[
     # Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., 3.5: the products are exact, each addition errs by half a unit; one more rounding.
     bound = (k + 4) * 2.0**-24 * (np.abs(wide[0]) @ np.abs(wide[1])) + 2.0**-8 * np.abs(exact) + (k + 1) * 2.0**-126
     assert (np.abs(widened(found) - exact) <= bound).all()
+    sums = product(a, b, dtypes.bfloat16, orders, wide=True)[0]  # as they are before they are rounded
+    np.testing.assert_array_equal(rounded(sums), found)
     for splits in (2, 3, 7):
         np.testing.assert_array_equal(product(a, b, dtypes.bfloat16, orders, splits)[0], found)
+        np.testing.assert_array_equal(product(a, b, dtypes.bfloat16, orders, splits, True)[0], sums)
     return keys
 
 

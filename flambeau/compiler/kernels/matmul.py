@@ -168,8 +168,8 @@ def unit_stride(lane: int, k_stride: int, lanes: int, k: int) -> str:
 def make_matmul(
     graph: Graph, node_index: int, epilogue: Epilogue | None = None, prepacked: Prepacked | None = None
 ) -> list[Kernel]:  # fmt: skip
-    """Kernels of the `matmul` node, (..., M, K) @ (..., K, N) -> (..., M, N), and of its epilogue. All are of one dtype, or the result of int32
-    and the operands of int8.
+    """Kernels of the `matmul` node, (..., M, K) @ (..., K, N) -> (..., M, N), and of its epilogue. All are of one dtype, or the result is
+    of a wider one (graph.py, WIDER).
 
     One kernel, or two where a long K is cut into parts (see matmul_split.py); none if the result has no elements. `prepacked`:
     the graph's shared operands; the first product with one also brings the kernel that packs it.

@@ -8,12 +8,13 @@
 | int8, int16, int32, uint8 | int32      | mul, add (modulo 2^32)       | truncated: exact modulo 2^bits |
 | bool                  | int32          | mul, add                     | `!= 0`: any(a and b)        |
 | int8, into int32      | int32          | mul, add (modulo 2^32)       | as it is                    |
+| float16, bfloat16, into float32 | float32 | one fused multiply-add  | as it is                    |
 | complex64, complex128 | two parts, float32 or float64 | four fused multiply-adds | interleaved     |
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from flambeau.compiler.emit.builder import Builder, vector
 from flambeau.dtypes import dtype
@@ -50,7 +51,9 @@ class Element:
     @property
     def result(self) -> Element:
         """The element of the results."""
-        return Element(self.name, self.compute, self.compute, self.compute_bytes, self.compute_bytes) if self.wide else self
+        if not self.wide:
+            return self
+        return replace(self, memory=self.compute, memory_bytes=self.compute_bytes, rounds_by="", wide=False)
 
     @property
     def key(self) -> str:
@@ -74,6 +77,8 @@ class Element:
     def narrow(self, b: Builder, width: int, value: str) -> str:
         """`width` accumulator lanes as lanes of the memory type."""
         source, target = vector(self.compute, width), vector(self.memory, width)
+        if self.memory == self.compute:
+            return value
         if self.rounds_by and width == 16:
             half = b.call("<16 x bfloat>", self.rounds_by, [(source, value)])
             return b.op(f"bitcast <16 x bfloat> {half} to {target}")
@@ -91,8 +96,6 @@ class Element:
             is_nan = b.op(f"fcmp uno {source} {value}, zeroinitializer" if width > 1 else f"fcmp uno float {value}, 0.0")
             chosen = b.op(f"select {vector('i1', width)} {is_nan}, {ints} {quiet}, {ints} {rounded}")
             return b.op(f"trunc {ints} {chosen} to {target}")
-        if self.memory == self.compute:
-            return value
         if self.memory == "half":
             return b.op(f"fptrunc {source} {value} to {target}")
         if self.name == "bool":

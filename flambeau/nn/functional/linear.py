@@ -7,6 +7,7 @@ import math
 import flambeau as torch
 from flambeau.nn.functional.engine import Tensor, functional, functional_with_out, primitives, widen
 from flambeau.ops.dtype_rules import refuse_dtype
+from flambeau.ops.linear import matmul_of
 from flambeau.ops.remembered import remembered
 from flambeau.ops.result_strides import as_suggested
 from flambeau.ops.signatures import whole
@@ -34,8 +35,12 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         )
     if bias is not None and bias.numel() not in (1, weight.shape[0] if weight.ndim == 2 else 1):
         raise RuntimeError(f"linear: bias of shape {tuple(bias.shape)} does not fit weight of shape {tuple(weight.shape)}: it needs {weight.shape[0]} elements")
-    y = torch.matmul(input, weight.t() if weight.ndim == 2 else weight)
-    return y if bias is None else y + bias
+    columns_of = weight.t() if weight.ndim == 2 else weight
+    if bias is None or bias.dtype is not input.dtype or (input.ndim > 2 and not input.is_contiguous()):
+        y = torch.matmul(input, columns_of)
+        return y if bias is None else y + bias
+    # PyTorch rounds 16 bits once, when the bias is added (not of inputs of more than two dims that are not contiguous).
+    return (matmul_of(input, columns_of, "linear", wide=True) + widen(bias)).to(input.dtype)
 
 
 @functional

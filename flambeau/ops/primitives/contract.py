@@ -6,15 +6,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from flambeau import dtypes
-from flambeau.compiler.graph import Value
+from flambeau.compiler.graph import WIDER, Value
 from flambeau.ops.primitive import dense, primitive, same_dtype
+from flambeau.ops.primitives.pointwise import cast
 from flambeau.trace.meta import Meta
 
 
 def _matmul_rule(metas: list[Meta], attrs: dict[str, Any]) -> list[Value]:
     a, b = metas
     kind = same_dtype("matmul", metas)
-    return dense((*a.shape[:-1], b.shape[-1]), dtypes.int32 if attrs.get("wide") else kind)
+    return dense((*a.shape[:-1], b.shape[-1]), WIDER[kind] if attrs.get("wide") else kind)
 
 
 def _t(x: Any) -> Any:
@@ -27,6 +28,8 @@ def _conj(x: Any) -> Any:
 
 @primitive("matmul", _matmul_rule)
 def matmul(c, g):
+    if c.attrs.get("wide"):  # the gradient of a float32 result of 16-bit operands is rounded to their dtype, as what follows the result is
+        g = cast(g, dtype=c.dtype(0))
     return (
         matmul(g, _conj(_t(c.input(1)))) if c.needs(0) else None,
         matmul(_conj(_t(c.input(0))), g) if c.needs(1) else None,
