@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable
 from typing import Any
 
 from flambeau.func.batch import VmapLevel
-from flambeau.func.levels import leaves_no_level
+from flambeau.func.levels import leaves_no_level, levels
+from flambeau.func.steps import REPLACED
 from flambeau.tensor import Tensor
 from flambeau.trace.programs import program_around
 from flambeau.utils._pytree import TreeSpec, _broadcast_to_and_flatten, tree_flatten, tree_map_, tree_unflatten
@@ -50,8 +52,7 @@ def vmap(func: Callable[..., Any], in_dims: Any = 0, out_dims: Any = 0, randomne
 def _apply(func: Any, in_dims: Any, out_dims: Any, randomness: str, chunk_size: int | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if not isinstance(out_dims, int):
         tree_map_(lambda x: _check_out_dim(x, func, out_dims), out_dims)
-    flat_dims, flat_args, spec = _inputs(func, in_dims, args)
-    size = _batch_size(flat_dims, flat_args)
+    size, flat_dims, flat_args, spec = REPLACED.get("_process_batched_inputs", processed)(in_dims, args, func)
     if chunk_size is None or chunk_size >= size:
         return _flat(func, size, flat_dims, flat_args, spec, out_dims, randomness, kwargs)
     parts = []
@@ -62,10 +63,15 @@ def _apply(func: Any, in_dims: Any, out_dims: Any, randomness: str, chunk_size: 
     return _joined(parts, out_dims)
 
 
+def processed(in_dims: Any, args: tuple[Any, ...], func: Any) -> tuple[int, list[int | None], list[Any], TreeSpec]:
+    """How many samples there are, the dims that are sliced, the arguments' leaves, and their structure."""
+    dims, flat, spec = _inputs(func, in_dims, args)
+    return _batch_size(dims, flat), dims, flat, spec
+
+
 def mapped_size(func: Callable[..., Any], in_dims: Any, args: tuple[Any, ...]) -> int:
     """How many samples vmap of a function takes of these arguments."""
-    dims, flat, _ = _inputs(func, in_dims, args)
-    return _batch_size(dims, flat)
+    return processed(in_dims, args, func)[0]
 
 
 def _joined(parts: list[Any], out_dims: Any) -> Any:
@@ -138,23 +144,71 @@ def _batch_size(dims: list[int | None], args: list[Any]) -> int:
 def _flat(func: Any, size: int, dims: list[int | None], args: list[Any], spec: TreeSpec, out_dims: Any, randomness: str, kwargs: dict[str, Any]) -> Any:
     """One pass of the function over all samples."""
     program = program_around("torch.func.vmap", args)
-    with VmapLevel(size, randomness) if program is None else program.mapping(size, randomness) as level:
-        entered = [a if d is None else level.enter(a, d) for a, d in zip(args, dims, strict=True)]
-        results = func(*tree_unflatten(entered, spec), **kwargs)
-        flat, out_spec = tree_flatten(results)
-        found: Any
-        if isinstance(results, Tensor):
-            single = isinstance(out_dims, tuple) and len(out_dims) == 1
-            found = list(out_dims) if single else [out_dims] if isinstance(out_dims, int) or out_dims is None else None
-        else:
-            found = _broadcast_to_and_flatten(out_dims, out_spec)
-        if found is None:
-            raise ValueError(
-                f"vmap({name_of(func)}, ..., out_dims={out_dims})(<inputs>): out_dims is not compatible with the structure of `outputs`. "
-                f"out_dims has structure {tree_flatten(out_dims)[1]} but outputs has structure {out_spec}."
-            )
-        left = [_leave(level, t, d, func) for t, d in zip(flat, found, strict=True)]
-    return tree_unflatten(left, out_spec)
+    with _level(size, randomness) if program is None else program.mapping(size, randomness) as level:
+        if REPLACED and program is None:
+            inner = REPLACED.get("_create_batched_inputs", entered)(dims, args, level.number, spec)
+            return REPLACED.get("_unwrap_batched", left)(func(*inner, **kwargs), out_dims, level.number, size, func)
+        entering = [a if d is None else level.enter(a, d) for a, d in zip(args, dims, strict=True)]
+        return _left(func(*tree_unflatten(entering, spec), **kwargs), out_dims, level, func)
+
+
+def left(results: Any, out_dims: Any, number: int, size: int, func: Any) -> Any:
+    """What a function gives to the active vmap of this number, with all of the samples, of which there are `size`."""
+    level = vmap_level(number)
+    assert level.size == size
+    return _left(results, out_dims, level, func)
+
+
+def _left(results: Any, out_dims: Any, level: VmapLevel, func: Any) -> Any:
+    flat, out_spec = tree_flatten(results)
+    found: Any
+    if isinstance(results, Tensor):
+        single = isinstance(out_dims, tuple) and len(out_dims) == 1
+        found = list(out_dims) if single else [out_dims] if isinstance(out_dims, int) or out_dims is None else None
+    else:
+        found = _broadcast_to_and_flatten(out_dims, out_spec)
+    if found is None:
+        raise ValueError(
+            f"vmap({name_of(func)}, ..., out_dims={out_dims})(<inputs>): out_dims is not compatible with the structure of `outputs`. "
+            f"out_dims has structure {tree_flatten(out_dims)[1]} but outputs has structure {out_spec}."
+        )
+    return tree_unflatten([_leave(level, t, d, func) for t, d in zip(flat, found, strict=True)], out_spec)
+
+
+class _Former(threading.local):
+    """The levels that this thread has had, by their numbers."""
+
+    def __init__(self) -> None:
+        self.levels: dict[int, VmapLevel] = {}
+
+
+_former = _Former()
+
+
+def _level(size: int, randomness: str) -> VmapLevel:
+    """A new level; once a package has replaced steps, the one before of its number: tensordict keeps what it has made for a vmap for the next one of this
+    number, as PyTorch knows levels by their numbers."""
+    made = VmapLevel(size, randomness)
+    if not REPLACED:
+        return made
+    former = _former.levels.setdefault(made.number, made)
+    vars(former).update(vars(made))
+    return former
+
+
+def vmap_level(number: int) -> VmapLevel:
+    """The active vmap of this number."""
+    found = next((level for level in levels() if level.number == number), None)
+    if not isinstance(found, VmapLevel):
+        raise RuntimeError(f"there is no active vmap of level {number}")
+    return found
+
+
+def entered(dims: list[int | None], args: list[Any], number: int, spec: TreeSpec) -> Any:
+    """The arguments as one sample of the active vmap of this number sees them."""
+    level = vmap_level(number)
+    enter = REPLACED.get("_add_batch_dim")
+    return tree_unflatten([a if d is None else level.enter(a, d) if enter is None else enter(a, d, number) for a, d in zip(args, dims, strict=True)], spec)
 
 
 def _leave(level: VmapLevel, t: Any, dim: int | None, func: Any) -> Any:

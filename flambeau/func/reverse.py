@@ -9,7 +9,8 @@ from typing import Any
 from flambeau.func.arguments import chosen, replaced, require_real, require_tensors, with_aux
 from flambeau.func.mapping import vmap
 from flambeau.func.pullback import pull
-from flambeau.func.tracking import Scope
+from flambeau.func.steps import REPLACED
+from flambeau.func.tracking import Scope, _wrap_tensor_for_grad
 from flambeau.tensor import Tensor
 from flambeau.trace.grad_modes import enable_grad, is_grad_enabled
 from flambeau.trace.programs import program_of
@@ -30,7 +31,7 @@ def _tracked(scope: Scope, tree: Any) -> Any:
             raise ValueError(f"Thing passed to transform API must be Tensor, got {type(t)}")
         if not (t.is_floating_point() or t.is_complex()):
             raise RuntimeError(f"only Tensors of floating point dtype can require gradients, or of complex dtype, got {t.dtype}")
-        return scope.track(t)
+        return REPLACED.get("_wrap_tensor_for_grad", _wrap_tensor_for_grad)(t, scope)
 
     return tree_map(track, tree)
 

@@ -22,6 +22,11 @@ _REACHED: dict[tuple[State, int], frozenset[int]] = {}  # (state, slot) -> the b
 _MOST = 4096
 
 
+def _wrap_tensor_for_grad(maybe_tensor: Any, level: Scope) -> Any:
+    """A tensor as a grad or vjp differentiates it: the step that packages replace."""
+    return level.track(maybe_tensor)
+
+
 class Scope:
     """One grad or vjp: the leaves that it made."""
 

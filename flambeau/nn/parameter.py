@@ -33,9 +33,6 @@ class Parameter(Tensor):
             return made.requires_grad_(requires_grad)  # type: ignore[no-any-return]
         return Tensor._make_subclass(cls, data, requires_grad)  # type: ignore[no-any-return]
 
-    def __init__(self, data: Tensor | None = None, requires_grad: bool = True) -> None:
-        pass
-
     __dict__: Any = users_dict
     __torch_function__ = staticmethod(disabled_torch_function)  # type: ignore[assignment]
 
@@ -61,9 +58,6 @@ class Buffer(Tensor):
         t = Tensor._make_subclass(cls, data, data.requires_grad)
         t.persistent = persistent
         return t  # type: ignore[no-any-return]
-
-    def __init__(self, data: Tensor | None = None, *, persistent: bool = True) -> None:
-        pass
 
     __dict__: Any = users_dict
     __torch_function__ = staticmethod(disabled_torch_function)  # type: ignore[assignment]
@@ -141,9 +135,6 @@ class UninitializedParameter(UninitializedTensorMixin, Parameter):
     def __new__(cls, requires_grad: bool = True, device: Any = None, dtype: Any = None) -> UninitializedParameter:
         return _without_shape(cls, requires_grad, device, dtype)  # type: ignore[no-any-return]
 
-    def __init__(self, requires_grad: bool = True, device: Any = None, dtype: Any = None) -> None:
-        pass
-
 
 class UninitializedBuffer(UninitializedTensorMixin, Buffer):
     """A buffer whose shape is not known yet."""
@@ -154,9 +145,6 @@ class UninitializedBuffer(UninitializedTensorMixin, Buffer):
         made = _without_shape(cls, requires_grad, device, dtype)
         made.persistent = persistent
         return made  # type: ignore[no-any-return]
-
-    def __init__(self, requires_grad: bool = False, device: Any = None, dtype: Any = None, persistent: bool = True) -> None:
-        pass
 
 
 def _without_shape(cls: Any, requires_grad: bool, device: Any, dtype: Any) -> Any:

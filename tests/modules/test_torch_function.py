@@ -289,3 +289,30 @@ def test_a_parameter_of_a_subclass_is_not_constructed_again() -> None:
     module = ft.nn.ParameterList([p]).to("meta")
     assert module[0].device.type == "meta" and isinstance(module[0], _Kept)
     assert isinstance(type(p), ft.nn.parameter._ParameterMeta)
+
+
+def test_constructors_of_subclasses_of_parameters_and_buffers_take_what_they_ask_for() -> None:
+    """As PyTorch's, Parameter and Buffer have no `__init__`, which would refuse what a subclass's `__new__` takes (geoopt's parameters on manifolds)."""
+
+    class OnManifold(ft.nn.Parameter):
+        manifold: str
+
+        def __new__(cls, data: Any, manifold: str = "", requires_grad: bool = True) -> Any:
+            made = ft.Tensor._make_subclass(cls, data, requires_grad)
+            made.manifold = manifold
+            return made
+
+    class Tagged(ft.nn.Buffer):
+        tag: int
+
+        def __new__(cls, data: Any, tag: int, *, persistent: bool = True) -> Any:
+            made: Any = super().__new__(cls, data, persistent=persistent)
+            made.tag = tag
+            return made
+
+    p = OnManifold(ft.ones(2), manifold="sphere")
+    b = Tagged(ft.ones(2), 7, persistent=False)
+    assert p.manifold == "sphere" and p.requires_grad and b.tag == 7 and not b.persistent
+    for wrong in (lambda: ft.nn.Parameter(ft.ones(1), True, 3), lambda: ft.nn.Parameter(ft.ones(1), bad=3)):  # type: ignore[call-arg]
+        with pytest.raises(TypeError):
+            wrong()

@@ -4,18 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from flambeau.func.batch import BatchedTensor, VmapLevel, wrap
+from flambeau.func.batch import BatchedTensor, wrap
 from flambeau.func.levels import Level, LevelTensor, levels
+from flambeau.func.mapping import vmap_level
 from flambeau.ops.shape import expand, movedim
 from flambeau.tensor import Tensor
-
-
-def _level(number: int) -> VmapLevel:
-    """The active vmap of this number."""
-    found = next((level for level in levels() if level.number == number), None)
-    if not isinstance(found, VmapLevel):
-        raise RuntimeError(f"there is no active vmap of level {number}")
-    return found
 
 
 def is_batchedtensor(tensor: Any) -> bool:
@@ -58,13 +51,13 @@ def maybe_current_level() -> int | None:
 
 def _add_batch_dim(tensor: Tensor, in_dim: int, level: int) -> Any:
     """One sample, whichever, of the active vmap of this number: its samples lie along a dim."""
-    active = _level(level)
+    active = vmap_level(level)
     return wrap(active, active.call_below(movedim, tensor, in_dim, 0))
 
 
 def _remove_batch_dim(tensor: Tensor, level: int, batch_size: int, out_dim: int) -> Tensor:
     """All samples of a result of the active vmap of this number, along a dim; repeated if the vmap did not make it."""
-    active = _level(level)
+    active = vmap_level(level)
     if active.mine(tensor):
         return active.call_below(movedim, tensor._inner, 0, out_dim)  # type: ignore[attr-defined, no-any-return]
     return active.call_below(lambda: movedim(expand(tensor, (batch_size, *tensor.shape)), 0, out_dim))  # type: ignore[no-any-return]

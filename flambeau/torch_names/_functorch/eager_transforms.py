@@ -12,3 +12,7 @@ from flambeau.func.reverse import grad as grad
 from flambeau.func.reverse import grad_and_value as grad_and_value
 from flambeau.func.reverse import jacrev as jacrev
 from flambeau.func.reverse import vjp as vjp
+from flambeau.func.steps import replaceable as _replaceable
+from flambeau.func.tracking import _wrap_tensor_for_grad as _wrap_tensor_for_grad
+
+_replaceable(__name__, "_wrap_tensor_for_grad")
