@@ -77,6 +77,8 @@ def compile_graph(
     Raises GraphError if checking is on (`check_passes`, by default FLAMBEAU_CHECK) and a pass made an illegal graph.
     """
     graph = replace(graph, target=target or Target.host())
+    if graph.target.is_device:
+        raise ValueError(f"{graph.target.name} is a GPU: plans are compiled for processors, tile programs for both")
     checking = _CHECK if check_passes is None else check_passes
     off = _off.get()
     if over_symbols:

@@ -146,6 +146,11 @@ class Target:
         return self.name == "host"
 
     @property
+    def is_device(self) -> bool:
+        """Whether it is a GPU: tile programs are compiled for it, plans are not."""
+        return self.architecture == "nvptx64"
+
+    @property
     def registers(self) -> int:
         """Vector registers that code can name; of WebAssembly, which names none, what an engine leaves of x86-64's 16."""
         if self.architecture == "wasm32":
@@ -173,7 +178,11 @@ class Target:
 
     @property
     def atoms(self) -> tuple[Atom, ...]:
-        """The multiply-adds that kernels are made of: of vectors, dot instructions of vectors, and of the matrix unit."""
+        """The multiply-adds that kernels are made of: of vectors, dot instructions of vectors, and of the matrix unit; of a GPU, those of a thread and of a
+        warp."""
+        if self.is_device:
+            ones = [Atom(f"thread_{name}", name, name, 1, 1, 1) for name in ("float32", "float64")]
+            return (*ones, *(Atom(f"mma_sync_{name}", name, "float32", 16, 8, 16) for name in ("bfloat16", "float16")))
         vectors = [Atom(f"vector_{name}", name, name, 1, self.vector_bits // bits, 1) for name, bits in (("float32", 32), ("float64", 64))]
         sums = {name: "float32" if "float" in name else "int32" for name in _IN_A_ROW}
         units = [Atom(f"matrix_{name}", name, sums[name], 16, 16, count) for name, count in _IN_A_ROW.items() if name in self.matrix_dtypes]
@@ -202,6 +211,13 @@ class Target:
             raise ValueError(f"there is no target {name!r}; there are {', '.join(['host', *NAMED])}")
         return replace(NAMED[name], workers=workers)
 
+    @classmethod
+    def device(cls, name: str) -> Target:
+        """A GPU by name: one of `DEVICES`."""
+        if name not in DEVICES:
+            raise ValueError(f"there is no device {name!r}; there are {', '.join(DEVICES)}")
+        return DEVICES[name]
+
 
 @cache
 def _host(workers: int) -> Target:
@@ -229,4 +245,10 @@ NAMED: Final = {
         Target("wasm32-relaxed", "wasm32", 128, (32 * _KIB, 512 * _KIB, 8 * _MIB), "wasm32-unknown-unknown", "generic", f"{_WASM},+relaxed-simd", fused=False),
         Target("apple-m1", "arm64", 128, (128 * _KIB, 12 * _MIB, 8 * _MIB), "arm64-apple-macosx11.0.0", "apple-m1"),
     )
+}  # fmt: skip
+
+# GPUs, by what NVIDIA calls their compute capability. A thread computes with numbers, not with vectors. The features name the version of PTX.
+DEVICES: Final = {
+    name: Target(name, "nvptx64", 32, (0, 0, 0), "nvptx64-nvidia-cuda", name, version)
+    for name, version in (("sm_80", "+ptx70"), ("sm_90a", "+ptx80"))
 }  # fmt: skip

@@ -16,7 +16,7 @@ from flambeau.compiler.tile.build import Build
 from flambeau.compiler.tile.ir import Op, Pointer, TileError, Type
 from flambeau.compiler.tile.kernel import Kernel
 from flambeau.dtypes import BY_NAME, bool_, float32, int32, int64, uint64
-from flambeau.runtime.target import Target
+from flambeau.runtime.target import DEVICES, Target
 from flambeau.tensor import Tensor
 from flambeau.tile.errors import CompilationError
 from flambeau.tile.generator import Generator
@@ -292,6 +292,19 @@ class Launched:
         from flambeau.compiler.tile.ir import text
 
         return {"ttir": text(self.kernel.program), "llir": self.kernel.text}
+
+    def assembly(self, target: str) -> str:
+        """The kernel's assembly for a machine by name (a processor or, as PTX, a GPU), whichever this one is."""
+        from flambeau.compiler.tile import device, lower
+        from flambeau.runtime import jit
+
+        is_device = target in DEVICES
+        machine = Target.device(target) if is_device else Target.named(target)
+        try:
+            text = (device if is_device else lower).lower(self.kernel.program, machine, self.function.__name__).text
+        except TileError as error:
+            raise Generator(self.function, {}).fail(error) from None
+        return jit.assembly(text, machine)
 
 
 def _recording() -> bool:

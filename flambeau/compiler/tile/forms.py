@@ -5,12 +5,15 @@ read, and, at given coordinates, lanes that are uniform, linear or anything.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from flambeau.compiler.emit.code import Array
+from flambeau.compiler.emit.code import Array, Cell
 from flambeau.compiler.emit.convert import register_element
 from flambeau.compiler.emit.lanes import Lanes
 from flambeau.compiler.tile.ir import Element, Pointer, Value
+
+if TYPE_CHECKING:
+    from flambeau.compiler.tile.spread import Layout
 
 
 @dataclass(eq=False, slots=True)
@@ -61,8 +64,16 @@ class Linear:
     step: int | Lanes
 
 
+@dataclass(eq=False, slots=True)
+class Registers:
+    """A block that the threads of a GPU's program hold in registers: `cells` are a thread's elements, where `layout` says (spread.py)."""
+
+    cells: list[Cell]
+    layout: Layout
+
+
 AtLanes = Uniform | Linear | Lanes
-Form = Lanes | Buffer | Shifted
+Form = Lanes | Buffer | Shifted | Registers
 
 
 def element_of(e: Element) -> str:

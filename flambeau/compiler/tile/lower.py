@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from flambeau.compiler.emit.code import Array, Cell, Code
 from flambeau.compiler.emit.lanes import Lanes
 from flambeau.compiler.tile import whole
-from flambeau.compiler.tile.forms import Buffer, Form, Shifted, Uniform, dense, element_of, memory_element
+from flambeau.compiler.tile.forms import Buffer, Form, Registers, Shifted, Uniform, dense, element_of, memory_element
 from flambeau.compiler.tile.ir import Op, Pointer, Program, Region, Type, Value, walk
 from flambeau.compiler.tile.products import multiply
 from flambeau.compiler.tile.reading import Reading
@@ -36,14 +36,16 @@ class Lowered:
 
 
 def lower(program: Program, target: Target, symbol: str) -> Lowered:
-    """The kernel of a program that `check` has passed."""
-    return _Lowering(program, target).kernel(symbol)
+    """The kernel of a program that `check` has passed, for a processor."""
+    return Lowering(program, target).kernel(symbol)
 
 
-class _Lowering:
+class Lowering:
+    """The kernel of a program in the making, for a processor; of a GPU: device.py."""
+
     def __init__(self, program: Program, target: Target) -> None:
         self.program, self.target = program, target
-        self.c = Code([*(f"p{i}" for i in range(len(program.params))), *WORDS], target)
+        self.c = self.code()
         self.r = Reading(self.c)
         self.forms = self.r.forms
         self.used = 0  # bytes of scratch memory
@@ -57,6 +59,10 @@ class _Lowering:
         self.users: dict[int, list[Op | Region]] = {}
         self.home: dict[int, Region] = {}  # the region of each operation
         self._find_users(program.body)
+
+    def code(self) -> Code:
+        """What writes the kernel's body."""
+        return Code([*(f"p{i}" for i in range(len(self.program.params))), *WORDS], self.target)
 
     def _find_users(self, region: Region) -> None:
         for op in region.ops:
@@ -81,6 +87,9 @@ class _Lowering:
             self.place = [c.modulo(unit, x), c.modulo(rest, y), c.divide(rest, y)]
             self.region(self.program.body)
         return Lowered(c.kernel(symbol), self.used, tuple(self.messages))
+
+    def grid_size(self, axis: int) -> Lanes:
+        return self.c.word("grid " + "xyz"[axis])
 
     def _argument(self, word: Lanes, t: Type) -> Lanes:
         element = element_of(t.element)
@@ -108,7 +117,7 @@ class _Lowering:
             self.flush()
             getattr(self, "_" + op.kind)(op)
         elif op.kind == "program_id" or op.kind == "num_programs":
-            word = self.place[op.attrs["axis"]] if op.kind == "program_id" else self.c.word("grid " + "xyz"[op.attrs["axis"]])
+            word = self.place[op.attrs["axis"]] if op.kind == "program_id" else self.grid_size(op.attrs["axis"])
             self.forms[id(op.results[0])] = word.to("i32", "trunc")
         elif op.kind in _JOINING and self._joins(op):
             self._join(op)
@@ -493,7 +502,7 @@ class _Lowering:
 
 @dataclass(eq=False)
 class Carried:
-    """A value that a loop carries: a variable, a block at a place, or a block that moves on by a variable."""
+    """A value that a loop carries: a variable, a block at a place or in registers, or a block that moves on by a variable."""
 
     start: Value
     param: Value
@@ -502,9 +511,12 @@ class Carried:
     place: Buffer | None = None
     steps: list[tuple[Value, int]] | None = None
     source: Buffer | None = None
+    held: Registers | None = None
 
     def form(self) -> Form:
         """What it is here."""
+        if self.held is not None:
+            return self.held
         if self.place is not None:
             return self.place
         assert self.cell is not None

@@ -14,7 +14,7 @@ from flambeau.compiler.tile.segment import fill, folded
 from flambeau.dtypes import int32
 
 if TYPE_CHECKING:
-    from flambeau.compiler.tile.lower import _Lowering as Lowering
+    from flambeau.compiler.tile.lower import Lowering as Lowering
 
 
 def over(w: Lowering, shape: tuple[int, ...], body: Callable[[Coordinates], None], at: Coordinates = ()) -> None:
