@@ -12,11 +12,10 @@ from flambeau.cli.export import FAILURES
 def build(options: argparse.Namespace) -> int:
     """Make it, and say what is there; returns the exit status."""
     from flambeau.deploy import build as make
-    from flambeau.deploy import link
-    from flambeau.runtime.target import Target
+    from flambeau.deploy import check
 
     try:
-        link.check(Target.named(options.target))  # before the model is read
+        check(options.target)  # before the model is read
         trained = networks.read(options.model, options.network, options.input, options.range)
         name = trained.name if options.name is None else options.name
         files = make(trained.exported(), options.target, options.out, name=name, weights_inside=options.weights == "inside", report=print)

@@ -47,7 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     _network_options(export)
     build = commands.add_parser("build", help="make a library of a model, called from C, Rust or Python without flambeau")
     build.add_argument("model", metavar="MODEL", help="what torch.export.save has written (.pt2), or a checkpoint")
-    build.add_argument("--target", required=True, help="host, x86-64-v3, znver4, sapphirerapids, aarch64-linux, aarch64-android, apple-m1, wasm32")
+    build.add_argument("--target", required=True, help="host, x86-64-v3, znver4, sapphirerapids, aarch64-linux, aarch64-android, apple-m1, wasm32, webgpu")
     build.add_argument("-o", "--out", metavar="DIR", required=True, help="where the library, its header and the examples go")
     _network_options(build)
     build.add_argument("--name", help="what its functions begin with (the file's name)")

@@ -6,20 +6,23 @@ import os
 import re
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from flambeau.deploy import code, examples, header, link, python_loader, web_module, weights
+from flambeau.deploy import code, examples, header, link, python_loader, web_module, webgpu, weights
 from flambeau.deploy.errors import BuildError
 from flambeau.deploy.interface import Interface, argument, check_name, symbols_of
 from flambeau.deploy.library_code import Library
-from flambeau.deploy.variants import Variant, cover
+from flambeau.deploy.record import Recorded
+from flambeau.deploy.variants import Symbol, Variant, agree, cover, make
 from flambeau.export.archive import load
 from flambeau.export.graph_signature import InputKind
 from flambeau.export.program import ExportedProgram
 from flambeau.runtime.target import Target
 from flambeau.runtime.whole_files import replacing
 
+_WEBGPU: Final = "webgpu"  # the target that is no machine of LLVM's
 _MOST_INSIDE: Final = 256 << 20  # bytes of weights in a library: the text of the module has three times as many
 _STACK: Final = 1 << 18  # bytes, of a WebAssembly module
 
@@ -29,28 +32,28 @@ def build(
 ) -> list[Path]:  # fmt: skip
     """Make a library of a program; the files, in the folder `out`.
 
-    `model`: an ExportedProgram, or the path of a `.pt2` file. `target`: a name of `Target.named`. `name`: what the library's functions begin with; the
-    file's name without it. `weights_inside`: they are part of the library, instead of a file beside it. `report` is told what happens.
+    `model`: an ExportedProgram, or the path of a `.pt2` file. `target`: a name of `Target.named`, or "webgpu". `name`: what the library's functions
+    begin with; the file's name without it. `weights_inside`: they are part of the library, instead of a file beside it. `report` is told what happens.
     BuildError (a RuntimeError) for what cannot be built, with what must change; ValueError for a target that is not known.
     """
-    machine = Target.named(target)
-    link.check(machine)
-    wasm = machine.architecture == "wasm32"
+    check(target)
     program = model if isinstance(model, ExportedProgram) else load(model)
     stem = Path(os.fspath(model)).stem if not isinstance(model, ExportedProgram) else "model"
     called = check_name(name if name is not None else re.sub(r"\W", "_", stem).lower())
     symbols = symbols_of(program)
-    variants = cover(program, symbols, machine, report)
+    if target == _WEBGPU:
+        if weights_inside:
+            raise BuildError("a module for WebGPU has its weights beside it: they go to the GPU as they are")
+        plans, block = webgpu.plans(program, symbols, report)
+        return write(Path(os.fspath(out)), webgpu.build(_interface(program, called, target, symbols, plans[0].recorded, block, False), plans, block))
+    machine = Target.named(target)
+    wasm = machine.architecture == "wasm32"
+    variants = cover(symbols, partial(make, program, target=machine), agree, report)
     first = variants[0].recorded
     block = weights.pack([(n, program.tensor(n)) for _, n in first.held])
     if weights_inside and len(block.content) > _MOST_INSIDE:
         raise BuildError(f"{len(block.content)} bytes of weights are too many for the library itself; leave them beside it")
-    given = [s.arg.name for s in program.graph_signature.input_specs if s.kind is InputKind.USER_INPUT]
-    tensors = [n for n, call in zip(given, _user_calls(program), strict=True) if call]
-    inputs = tuple([argument(n, m.shape, m.dtype, symbols) for n, m in zip(tensors, first.input_metas, strict=True)])
-    results = [s.arg.name for s in program.graph_signature.output_specs]
-    outputs = tuple([argument(n, m.shape, m.dtype, symbols) for n, m in zip(results, first.output_metas, strict=True)])
-    interface = Interface(called, target, symbols, inputs, outputs, len(block.content), weights_inside)
+    interface = _interface(program, called, target, symbols, first, block, weights_inside)
 
     def compiled(variants: list[Variant], machine: Target) -> tuple[bytes, list[str]]:
         library = Library(called, symbols, variants, block, weights_inside, wasm)
@@ -63,9 +66,31 @@ def build(
         contents = {".wasm": content}
         if target == "wasm32":  # and once more for engines with relaxed multiply-adds
             relaxed = Target.named("wasm32-relaxed")
-            contents[".relaxed.wasm"] = compiled(cover(program, symbols, relaxed, lambda text: None), relaxed)[0]
+            contents[".relaxed.wasm"] = compiled(cover(symbols, partial(make, program, target=relaxed), agree, lambda text: None), relaxed)[0]
         return _web(Path(os.fspath(out)), interface, machine, contents, block.content, exported)
     return _native(Path(os.fspath(out)), interface, machine, content, block.content)
+
+
+def check(target: str) -> None:
+    """ValueError for a target that is not known, BuildError if there is no linker for it here: it is better told before the plans are made."""
+    if target == _WEBGPU:
+        return
+    try:
+        link.check(Target.named(target))
+    except ValueError as error:
+        raise ValueError(f"{error}, {_WEBGPU}") from None
+
+
+def _interface(
+    program: ExportedProgram, name: str, target: str, symbols: tuple[Symbol, ...], first: Recorded, block: weights.Weights, inside: bool
+) -> Interface:  # fmt: skip
+    """What callers see of a program."""
+    given = [s.arg.name for s in program.graph_signature.input_specs if s.kind is InputKind.USER_INPUT]
+    tensors = [n for n, call in zip(given, _user_calls(program), strict=True) if call]
+    inputs = tuple([argument(n, m.shape, m.dtype, symbols) for n, m in zip(tensors, first.input_metas, strict=True)])
+    results = [s.arg.name for s in program.graph_signature.output_specs]
+    outputs = tuple([argument(n, m.shape, m.dtype, symbols) for n, m in zip(results, first.output_metas, strict=True)])
+    return Interface(name, target, symbols, inputs, outputs, len(block.content), inside)
 
 
 def _user_calls(program: ExportedProgram) -> list[bool]:

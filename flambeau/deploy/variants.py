@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Any, Final
+from typing import Any, Final, Protocol, TypeVar
 
 from flambeau.compiler.kernel import Address, ErrorRecord, Function, Kernel, Scratch, Table
 from flambeau.compiler.objects import texts
@@ -54,6 +54,11 @@ class Variant:
     holds: Callable[[Sizes], Any]
     also: list[Sizes] = field(default_factory=list)
 
+    @property
+    def parts(self) -> str:
+        """How much there is, for people."""
+        return f"{len(self.plan.steps)} kernels"
+
     def covers(self, sizes: Sizes) -> bool:
         """Whether it is right at these sizes."""
         return sizes in self.also or self.holds(sizes) is not None
@@ -72,28 +77,48 @@ def make(program: ExportedProgram, sizes: Sizes, target: Target) -> Variant:
     if plan.calls_host():
         names = sorted({str(getattr(s, "name", s)) for s in plan.steps if not isinstance(s, Kernel)})
         raise BuildError(f"the program calls {', '.join(names)}, which NumPy computes: a library has no Python; take it out of the model")
-    guards = list(rec.guards.values())
+    return Variant(recorded, plan, tuple(sizes), written, *guards_of(recorded, sizes))
+
+
+def guards_of(recorded: Recorded, sizes: Sizes) -> tuple[list[tuple[str, Any, Any, bool]], Callable[[Sizes], Any]]:
+    """The questions that decided a plan, and a function of sizes that gives None where one has another answer."""
+    guards = list(recorded.recording.guards.values())
     code = Code()
     later = [g for g in guards if reaches(g[1], len(sizes)) or reaches(g[2], len(sizes))]
     if later:
         raise BuildError(f"a plan asks where its blocks lie in memory: {later[0]}")
     code.check(guards)
-    return Variant(recorded, plan, tuple(sizes), written, guards, code.function("True"))
+    return guards, code.function("True")
 
 
-def cover(program: ExportedProgram, symbols: Sequence[Symbol], target: Target, report: Callable[[str], None]) -> list[Variant]:
-    """Plans that together hold for all sizes that were looked at; BuildError if more than `MOST` would be wanted."""
+class Planned(Protocol):
+    """A plan over symbols: where it is right, and how much there is of it."""
+
+    also: list[Sizes]
+
+    @property
+    def parts(self) -> str: ...
+
+    def covers(self, sizes: Sizes) -> bool: ...
+
+
+V = TypeVar("V", bound=Planned)
+
+
+def cover(
+    symbols: Sequence[Symbol], make: Callable[[Sizes], V], agree: Callable[[V, V, Sizes], bool], report: Callable[[str], None]
+) -> list[V]:  # fmt: skip
+    """Plans that together hold for all sizes that were looked at; BuildError if more than `MOST` would be wanted. `make`: a plan decided at sizes;
+    `agree`: whether two of them are the same at sizes."""
     if not symbols:
-        return [make(program, (), target)]
-    found: list[Variant] = []
-    made: list[Variant] = []
+        return [make(())]
+    found: list[V] = []
     for sizes in _candidates(symbols):
         if any(v.covers(sizes) for v in found):
             continue
-        new = make(program, sizes, target)
-        made.append(new)
+        new = make(sizes)
         for known in found:
-            if _agree(known, new, sizes):
+            if agree(known, new, sizes):
                 known.also.append(sizes)
                 break
         else:
@@ -102,7 +127,7 @@ def cover(program: ExportedProgram, symbols: Sequence[Symbol], target: Target, r
                 raise BuildError(
                     f"the program would want more than {MOST} plans for the sizes {', '.join(f'{s.name} from {s.lower} to {s.upper}' for s in symbols)}: "
                     "export it with narrower ranges (Dim(..., min=..., max=...)), or with fewer dynamic sizes")  # fmt: skip
-            report(f"plan {len(found)}, made at {_named(symbols, sizes)}: {len(new.plan.steps)} kernels")
+            report(f"plan {len(found)}, made at {_named(symbols, sizes)}: {new.parts}")
     return found
 
 
@@ -127,7 +152,7 @@ def _candidates(symbols: Sequence[Symbol]) -> Iterator[Sizes]:
     yield from [tuple([x[i] for x, i in zip(of_each, at, strict=True)]) for at in order]
 
 
-def _agree(known: Variant, new: Variant, sizes: Sizes) -> bool:
+def agree(known: Variant, new: Variant, sizes: Sizes) -> bool:
     """Whether two plans are the same at these sizes: the same kernels with the same words, in the same order, over blocks with the same lives."""
     a, b = known.plan, new.plan
     if len(a.steps) != len(b.steps) or a.phases != b.phases or len(a.placement.lives) != len(b.placement.lives):

@@ -152,8 +152,14 @@ export async function load(given = {{}}) {{
 
 def types(x: Interface) -> str:
     """The text of NAME.d.mts."""
+    note = " `relaxed: false`: without relaxed SIMD, with the same bits on every machine."
+    return types_of(x, "[{results}]", "", "wasm?: Source; weights?: Source; relaxed?: boolean", note)
+
+
+def types_of(x: Interface, made: str, more: str, options: str, note: str = "") -> str:
+    """The types of a module. `made`: what `run` gives, around {results}; `more`: what else a model has; `options`, `note`: what `load` takes."""
     given = ", ".join([f"{a.name}: Tensor<{ARRAYS[a.dtype.name]}>" for a in x.inputs])
-    made = ", ".join([f"Result<{ARRAYS[a.dtype.name]}>" for a in x.outputs])
+    results = ", ".join([f"Result<{ARRAYS[a.dtype.name]}>" for a in x.outputs])
     notes = "\n".join([f"   * {a.name}: {a.dtype.name}, shape {a.layout}" for a in (*x.inputs, *x.outputs)])
     sizes = "\n".join([f"   * sizes[{s.number}]: {s.place}, from {s.lower} to {s.upper}" for s in x.symbols])
     return f"""/** A dense, row-major tensor. */
@@ -166,18 +172,18 @@ export declare class Model {{
 {notes}
 {sizes or "   * all sizes are fixed"}
    */
-  run({given}): [{made}];
+  run({given}): {made.format(results=results)};{f"{chr(10)}  {more}" if more else ""}
 }}
 
 type Source = string | URL | ArrayBuffer | ArrayBufferView;
-/** Load the model: from the files beside this module, or from URLs or bytes. `relaxed: false`: without relaxed SIMD, with the same bits on every machine. */
-export declare function load(given?: {{ wasm?: Source; weights?: Source; relaxed?: boolean }}): Promise<Model>;
+/** Load the model: from the files beside this module, or from URLs or bytes.{note} */
+export declare function load(given?: {{ {options} }}): Promise<Model>;
 """
 
 
-def package(x: Interface, files: list[str]) -> str:
+def package(x: Interface, files: list[str], kind: str = "as WebAssembly") -> str:
     """The text of package.json: what `npm pack` and `npm install` take."""
     n = x.name
     exports = {".": {"types": f"./{n}.d.mts", "default": f"./{n}.mjs"}, **{f"./{f}": f"./{f}" for f in files if not f.endswith("mts")}}
-    return json.dumps({"name": n.replace("_", "-"), "version": "1.0.0", "description": "A model as WebAssembly, made by flambeau build", "type": "module",
+    return json.dumps({"name": n.replace("_", "-"), "version": "1.0.0", "description": f"A model {kind}, made by flambeau build", "type": "module",
                        "main": f"./{n}.mjs", "types": f"./{n}.d.mts", "exports": exports, "files": files}, indent=2) + "\n"  # fmt: skip

@@ -18,14 +18,19 @@ from tests import processes
 PROGRAM: Final = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
-class Page:
-    """One page, without a network."""
+# What gives pages WebGPU where there is no GPU: SwiftShader computes on the processor.
+SOFTWARE_GPU: Final = ("--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader", "--enable-features=Vulkan")
 
-    def __init__(self, url: str, width: int = 900, height: int = 700) -> None:
+
+class Page:
+    """One page, without a network. `gpu`: with WebGPU, in software."""
+
+    def __init__(self, url: str, width: int = 900, height: int = 700, gpu: bool = False) -> None:
         self.profile = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         to_read, self.to = os.pipe()
         self.from_, to_write = os.pipe()
-        command = [str(PROGRAM), "--headless=new", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe", "--no-first-run", "--disable-extensions",
+        shown = SOFTWARE_GPU if gpu else ("--disable-gpu",)
+        command = [str(PROGRAM), "--headless=new", "--no-sandbox", *shown, "--remote-debugging-pipe", "--no-first-run", "--disable-extensions",
                    f"--user-data-dir={self.profile.name}", f"--window-size={width},{height}", "about:blank"]  # fmt: skip
         shell = ["bash", "-c", f'exec "$@" 3<&{to_read} 4>&{to_write}', "bash", *command]
         self.process = processes.popen(shell, pass_fds=(to_read, to_write), stderr=subprocess.DEVNULL)

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from flambeau.compiler.lower.epilogue import Epilogue, make_epilogue
-from flambeau.compiler.lower.groups import lower_loops
+from flambeau.compiler.lower.epilogue import Epilogue, epilogue_body, make_epilogue
+from flambeau.compiler.lower.groups import fill_body, lower_loops, nest_body, region_body
 
-__all__ = ["Epilogue", "lower_loops", "make_epilogue"]
+__all__ = ["Epilogue", "epilogue_body", "fill_body", "lower_loops", "make_epilogue", "nest_body", "region_body"]

@@ -13,7 +13,7 @@ from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Address, Word
 from flambeau.compiler.lower import layout
 from flambeau.compiler.lower.spec import Block, Compute, Nest, check, words_of
-from flambeau.compiler.lower.statements import Writer, weight
+from flambeau.compiler.lower.statements import Body, Writer, weight
 from flambeau.runtime.target import Target
 
 
@@ -49,17 +49,24 @@ class Epilogue:
         return self._declarations[target]
 
 
+def epilogue_body(graph: Graph, group: Group) -> Body:
+    """The statements that follow a contraction, over the loops of the group's domain."""
+    assert group.domain is not None and group.head is not None
+    domain = group.domain
+    head = graph.nodes[group.head].outputs[0]
+    writer = Writer(graph, domain, tuple([i for i in group.nodes if i != group.head]))
+    ready = [(v, writer.value(v, "row")) for v in group.outputs if v != head]
+    for root, value in ready:
+        writer.store(value, root, domain.where[root], "row")
+    return writer.end()
+
+
 def make_epilogue(graph: Graph, group: Group) -> Epilogue:
     """The epilogue of a contraction's group (its nodes but the head)."""
     assert group.domain is not None and group.head is not None
     domain = group.domain
     head = graph.nodes[group.head].outputs[0]
-    followers = tuple(i for i in group.nodes if i != group.head)
-    writer = Writer(graph, domain, followers)
-    ready = [(v, writer.value(v, "row")) for v in group.outputs if v != head]
-    for root, value in ready:
-        writer.store(value, root, domain.where[root], "row")
-    body = writer.end()
+    body = epilogue_body(graph, group)
     sizes = dict(domain.sizes)
     lists = domain.where[head]
     last = vector_dims(graph, graph.nodes[group.head])

@@ -14,7 +14,7 @@ from flambeau.compiler.graph import Graph, Node, Value, contiguous_strides
 from flambeau.compiler.kernel import Kernel
 from flambeau.compiler.lower import layout
 from flambeau.compiler.lower.spec import Load, Store
-from flambeau.compiler.lower.statements import RawAccess, Writer, accumulator
+from flambeau.compiler.lower.statements import MAX_CACHED_ROW, Body, RawAccess, Writer, accumulator
 from flambeau.compiler.pieces import is_placed
 from flambeau.compiler.regions import covers, fill_value, reads_beside
 from flambeau.dtypes import dtype
@@ -78,15 +78,18 @@ class _Lowering:
         blocks = self._blocks()
         if blocks is not None:
             return self._split(blocks)
-        writer = Writer(self.graph, self.domain, self.group.nodes)
+        return [layout.make_kernel(self.graph, self.body(), self.domain.sizes, self.name, self.group.nodes)]
+
+    def body(self, row_bytes_limit: int = MAX_CACHED_ROW) -> Body:
+        """The statements of one nest that computes all of the group."""
+        writer = Writer(self.graph, self.domain, self.group.nodes, row_bytes_limit)
         stages = {self.depth.get(self._source(r), 0) for r in self.reductions}
         if self.domain.reduced:
             stages |= {self.depth[v] for v in self.full}
         for stage in sorted(stages):
             self._stage(writer, stage)
         self._store_rows(writer)
-        body = writer.end()
-        return [layout.make_kernel(self.graph, body, self.domain.sizes, self.name, self.group.nodes)]
+        return writer.end()
 
     def _source(self, r: _Reduction) -> int:
         return self.graph.root(r.node.inputs[0])
@@ -276,21 +279,35 @@ def _parts(graph: Graph, node: Node) -> list[tuple[str, tuple[dtype, ...]]]:
     return [(node.op, (accumulator(node.op, d),))]
 
 
+def nest_body(graph: Graph, group: Group) -> tuple[Body, dict[int, int]]:
+    """The statements of a group of pointwise nodes and reductions as one nest without row caches, and the sizes of its loops: for who writes other code."""
+    lowering = _Lowering(graph, group)
+    return lowering.body(0), lowering.domain.sizes
+
+
 # -- movement -----------------------------------------------------------------------------------------------------
 def _region(
     graph: Graph, group: Group, source: int, root: int, strides: tuple[int, ...], offset: int,
     dynamic: tuple[tuple[int, int], ...], name: str,
 ) -> Kernel:  # fmt: skip
     """Copy the value `source` into the elements (its shape, strides, offset) of the buffer of `root`."""
+    body, sizes = region_body(graph, source, root, strides, offset, dynamic)
+    kernel = layout.make_kernel(graph, body, sizes, name, group.nodes)
+    kernel.in_place = ()  # the rest of the buffer is another kernel's, or there already
+    return kernel
+
+
+def region_body(
+    graph: Graph, source: int, root: int, strides: tuple[int, ...], offset: int, dynamic: tuple[tuple[int, int], ...] = ()
+) -> tuple[Body, dict[int, int]]:  # fmt: skip
+    """The statements that copy a value into elements of a root's buffer, and the sizes of their loops."""
     domain = Domain()
     v = graph.values[source]
     lists = domain.new_lists(v.shape)
     writer = Writer(graph, domain, ())
     value = writer.operand(source, lists, v.shape, "row")
     writer.store(value, root, lists, "row", strides=strides, offset=offset, dynamic=dynamic)
-    kernel = layout.make_kernel(graph, writer.end(), domain.sizes, name, group.nodes)
-    kernel.in_place = ()  # the rest of the buffer is another kernel's, or there already
-    return kernel
+    return writer.end(), domain.sizes
 
 
 def _concatenate(graph: Graph, group: Group, node: Node) -> list[Kernel]:
@@ -378,10 +395,16 @@ def _outlives(graph: Graph, root: int, group: Group) -> bool:
 
 def _fill(graph: Graph, group: Group, root: int, value: complex) -> Kernel:
     """Every element of the root is `value`."""
+    body, sizes = fill_body(graph, root, value)
+    return layout.make_kernel(graph, body, sizes, "fill", group.nodes)
+
+
+def fill_body(graph: Graph, root: int, value: complex) -> tuple[Body, dict[int, int]]:
+    """The statements that make every element of a root a number, and the sizes of their loops."""
     domain = Domain()
     out = graph.values[root]
     lists = domain.new_lists(out.shape)
     writer = Writer(graph, domain, ())
     number = writer.compute(writer.row, "constant", out.dtype, (), value=value)
     writer.store(number, root, lists, "row")
-    return layout.make_kernel(graph, writer.end(), domain.sizes, "fill", group.nodes)
+    return writer.end(), domain.sizes
