@@ -277,6 +277,18 @@ def test_the_digits_and_a_small_gpt() -> None:
             near(model(x)[0], program.module()(torch.from_numpy(x)).numpy(), 2e-6)
 
 
+@needs_gpu
+@pytest.mark.parametrize("bits", [8, 4])
+def test_weights_of_8_and_4_bits(bits: int) -> None:
+    program = models.coded(bits)
+    model = gpu.Model(program)
+    for batch in (1, 7, 8, 32):
+        x = normal(batch, batch, 100)
+        with torch.no_grad():
+            wanted = program.module()(torch.from_numpy(x)).numpy()
+        assert np.abs(model(x)[0] - wanted).max() < 1e-4 * np.abs(wanted).max()
+
+
 REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "sort": (lambda x: x.sort()[0], r"sort is not there in WGSL yet"),
     "fft": (lambda x: torch.fft.rfft(x).abs(), r"WGSL|complex"),

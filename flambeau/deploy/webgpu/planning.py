@@ -121,6 +121,8 @@ def _kernels(memory: Memory, group: Group) -> list[Kernel]:
         return [products.matmul(memory, group)]
     if node.op == "convolution":
         return [products.convolution(memory, group)]
+    if node.op == "coded_matmul":
+        return [products.coded(memory, group)]
     if node.op in _HEADS:
         return [_HEADS[node.op](memory, node)]
     raise BuildError(f"{node.op} is not there in WGSL yet: take it out of the model, or build it for wasm32")

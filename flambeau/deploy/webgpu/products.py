@@ -13,7 +13,7 @@ from math import prod
 from typing import Any, Final
 
 from flambeau.compiler.fuse import Group
-from flambeau.compiler.graph import Graph, Value
+from flambeau.compiler.graph import CODED_BLOCK, Graph, Value
 from flambeau.compiler.lower import epilogue_body
 from flambeau.compiler.lower.spec import Reduce
 from flambeau.deploy.errors import BuildError
@@ -121,6 +121,35 @@ def convolution(memory: Memory, group: Group) -> Kernel:
         raise BuildError(f"a convolution of {out.dtype} is not there in WGSL yet; convert it to float32")
     p = _Problem(groups, outer, out.shape[0] * lines * pixels, inner * high * wide, "f32", _Operand(left, True), _Operand(right, False), finish)
     return _kernel(memory, "convolution", p)
+
+
+def coded(memory: Memory, group: Group) -> Kernel:
+    """The kernel of a product with a weight of 8 or 4 bits, whose codes are decoded as they are read."""
+    graph = memory.graph
+    node = graph.nodes[group.nodes[0]]
+    x, codes, scales, zeros = (graph.values[i] for i in node.inputs)
+    out = graph.values[node.outputs[0]]
+    roots = [graph.root(i) for i in node.inputs]
+    bits, width = node.attr("code_bits"), node.attr("group")
+    half = min(CODED_BLOCK, width) // 2
+
+    def left(sh: Shader, z: str, m: str, k: str) -> str:
+        return sh.load(roots[0], x.dtype, sh.sum([(m, x.strides[0]), (k, x.strides[1])], sh.number(x.offset)))
+
+    def right(sh: Shader, z: str, k: str, n: str) -> str:
+        byte, high = (k, "") if bits == 8 else (f"({k} / {2 * half} * {half} + {k} % {half})", sh.let(f"select(0u, 4u, {k} % {2 * half} >= {half})"))
+        code = sh.load(roots[1], codes.dtype, sh.sum([(n, codes.strides[0]), (byte, codes.strides[1])], sh.number(codes.offset)))
+        code = code if bits == 8 else f"(({code} >> {high}) & 15)"
+        of_group = sh.let(f"{k} / {width}")
+        zero, scale = (sh.load(root, v.dtype, sh.sum([(n, v.strides[0]), (of_group, v.strides[1])], sh.number(v.offset)))
+                       for root, v in zip(roots[2:][::-1], (zeros, scales), strict=True))  # fmt: skip
+        return sh.let(f"(f32({code}) - {zero}) * {scale}")
+
+    def finish(sh: Shader, z: str, m: str, n: str, value: str) -> None:
+        sh.store(node.outputs[0], out.dtype, sh.sum([(m, out.strides[0]), (n, out.strides[1])]), value)
+
+    p = _Problem(1, out.shape[0], out.shape[1], x.shape[1], "f32", _Operand(left, _is_one(x.strides[1])), _Operand(right, True), finish)
+    return _kernel(memory, "coded_matmul", p)
 
 
 def _is_one(stride: Any) -> bool:
