@@ -15,7 +15,7 @@ from functools import partial, reduce
 from operator import index
 from typing import Any, Final
 
-from flambeau.runtime.python_code import compiled
+from flambeau.python_code import compiled
 
 MOST_GUARDS: Final = 20_000  # of one recording: then it is given up
 

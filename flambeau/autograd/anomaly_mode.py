@@ -17,7 +17,7 @@ from typing import Any
 from flambeau.autograd.function import Function
 from flambeau.ops import dispatch, instrument
 from flambeau.ops.signatures import must_be
-from flambeau.runtime.python_code import GENERATED
+from flambeau.python_code import GENERATED
 from flambeau.tensor import Tensor
 from flambeau.trace.once import warn_here
 from flambeau.trace.recorder import Trace, local

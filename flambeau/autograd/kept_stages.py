@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from flambeau.autograd.hooks import saved
 from flambeau.autograd.kept_segment import KeptSegment
 from flambeau.dtypes import float32
-from flambeau.runtime.python_code import compiled
+from flambeau.python_code import compiled
 from flambeau.statistics import counters
 from flambeau.trace import evaluate, stand_ins, tiers
 from flambeau.trace.existing import maker

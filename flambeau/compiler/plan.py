@@ -21,7 +21,7 @@ from flambeau.compiler.kernel import Address, ErrorRecord, Function, IndexRangeE
 from flambeau.compiler.kernels.host_step import HostCall
 from flambeau.compiler.place import ALIGNMENT, Placement
 from flambeau.compiler.schedule import Schedule, Step
-from flambeau.runtime.python_code import compiled
+from flambeau.python_code import compiled
 from flambeau.symbols import Sym, at_hints, at_most, maximum
 
 if TYPE_CHECKING:

@@ -16,11 +16,8 @@ from typing import Any, Final, NamedTuple
 
 from flambeau.dtypes import bool_, dtype, int64
 from flambeau.runtime.buffers import Buffer, allocate
-<<<<<<< HEAD
-from flambeau.upward import upward
-=======
 from flambeau.runtime.memory import view_as_numpy
->>>>>>> 5057e6fe14 (Raise at the call for masks that take more than there is, for indices and masks that are written themselves; slopes of polygamma at infinities, zeta's poles beside NaN, tangents of draws, flags of optimizers)
+from flambeau.upward import upward
 
 _FEW: Final = 1 << 14  # elements: their call takes some microseconds, no more than to give the GIL away and to get it back
 _functions: dict[str, tuple[Callable[..., int], Callable[..., int]]] = {}

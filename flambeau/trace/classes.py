@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from flambeau.compiler.graph import Node, Value, contiguous_strides
-from flambeau.runtime.python_code import compiled
+from flambeau.python_code import compiled
 from flambeau.runtime.untracked import untrack_all
 from flambeau.statistics import counters
 from flambeau.symbols import Code, Recording
@@ -296,7 +296,8 @@ class Before(NamedTuple):
 def _before(parent: State, model: State, key: Any, skeleton: Any, name: Callable[[Ints], Any] | None) -> Before | None:
     """An edge like one that is about to be recorded over symbols, as it was recorded at sizes that came before there were any."""
     if parent.sizes == ():
-        sizes, state = (), parent
+        sizes: Ints = ()
+        state = parent
     elif model.sample is not None:
         sizes, state = model.sample
     else:

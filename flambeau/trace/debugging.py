@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final, TypeVar, cast
 
-from flambeau.runtime.python_code import GENERATED
+from flambeau.python_code import GENERATED
 from flambeau.trace.while_set import while_switched
 
 Function = TypeVar("Function", bound=Callable[..., Any])

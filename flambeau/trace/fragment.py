@@ -77,7 +77,7 @@ class Fragment:
         self.roots: dict[int, int] = {}  # root slot of an entered argument -> position among the tensors
         self.entered: dict[int, int] = {}  # slot of an entered argument -> position among the tensors
         self.cache: dict[int, Tensor] = {}
-        self.notes: list[tuple[int, int, int, int, int | None, str]] = []  # what index values must be (bounds.py)
+        self.notes: list[tuple[int, int, int, int, int | str | None, str]] = []  # what index values must be (bounds.py)
         self.device = CPU  # of what is made of no tensors
         self.limits: list[Limit] = []  # what numbers must fit into (limits.py)
         self.changing: dict[int, tuple[int, float]] = {}  # parameters whose value may be compared: (which argument, the number) (looks.py)

@@ -17,8 +17,8 @@ from sys import getrefcount
 from typing import TYPE_CHECKING, Any, Final
 
 from flambeau.devices import CPU
+from flambeau.python_code import compiled
 from flambeau.runtime.native_calls import UNPACKABLE
-from flambeau.runtime.python_code import compiled
 from flambeau.statistics import counters
 from flambeau.trace import recorder
 from flambeau.trace.limits import conditions

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from weakref import ref
 
 from flambeau.devices import CPU
-from flambeau.runtime.python_code import compiled
+from flambeau.python_code import compiled
 from flambeau.statistics import counters
 from flambeau.trace import tiers
 from flambeau.trace.immediate import Immediate, named

@@ -8,7 +8,7 @@ import weakref
 from types import CodeType, FrameType
 from typing import Any, Final
 
-from flambeau.runtime.python_code import GENERATED
+from flambeau.python_code import GENERATED
 from flambeau.runtime.untracked import record
 
 _PACKAGE: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep

@@ -62,8 +62,8 @@ class State:
     __slots__ = (
         "ahead", "bounds", "call", "children", "countdown", "depth", "edge", "external", "first_value", "grad_enabled", "immediate", "info",
         "input_count", "inputs", "lazy", "leaf", "limits", "meta", "model", "native", "next", "outs", "own_nodes", "own_values", "pack", "parameter_count",
-        "parameters", "parent", "patterns", "pending_bytes", "place", "plain", "plans", "requires", "room", "root_slot", "sample", "shortcuts", "single_view", "sizes",
-        "slot", "stepwise", "value_count", "views_only", "writes",
+        "parameters", "parent", "patterns", "pending_bytes", "place", "plain", "plans", "requires", "room", "root_slot", "sample", "shortcuts", "single_view",
+        "sizes", "slot", "stepwise", "value_count", "views_only", "writes",
     )  # fmt: skip
 
     def __init__(self, parent: State | None, edge: Any) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
-from flambeau.runtime.python_code import GENERATED
+from flambeau.python_code import GENERATED
 
 _PACKAGE: Final = str(Path(__file__).parent.parent)
 # Between the calls of these parts of the package a trace is whole, as between those of a user's program. (`flambeau run` is below all of a program's frames.)

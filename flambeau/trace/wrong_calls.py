@@ -14,7 +14,7 @@ from opcode import opmap
 from types import TracebackType
 from typing import Any, Final
 
-from flambeau.runtime.python_code import GENERATED
+from flambeau.python_code import GENERATED
 
 
 class Missing:

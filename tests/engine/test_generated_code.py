@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import flambeau
-from flambeau.runtime.python_code import GENERATED, compiled
+from flambeau.python_code import GENERATED, compiled
 from flambeau.trace import debugging, place
 from flambeau.trace.whereabouts import between_calls
 from tests.threads import Thread, join
