@@ -210,6 +210,7 @@ from flambeau.defaults import (
     set_deterministic_debug_mode,
     use_deterministic_algorithms,
 )  # fmt: skip
+from flambeau.grad_modes import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from flambeau.ops.numeric import result_type
 from flambeau.printing import set_printoptions
 from flambeau.queries import (
@@ -240,7 +241,6 @@ from flambeau.queries import (
     set_num_threads,
     typename,
 )  # fmt: skip
-from flambeau.trace.grad_modes import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 
 globals().update(_dtypes.NAMED_BY_NAME)
 globals().update({_d.name: _d for _d in _dtypes.LIMITED})

@@ -53,10 +53,10 @@ from flambeau import utils as utils
 from flambeau import version as version
 from flambeau.amp.autocast_mode import autocast as autocast
 from flambeau.amp.grad_scaler import GradScaler as GradScaler
-from flambeau.trace.grad_modes import enable_grad as enable_grad
-from flambeau.trace.grad_modes import inference_mode as inference_mode
-from flambeau.trace.grad_modes import no_grad as no_grad
-from flambeau.trace.grad_modes import set_grad_enabled as set_grad_enabled
+from flambeau.grad_modes import enable_grad as enable_grad
+from flambeau.grad_modes import inference_mode as inference_mode
+from flambeau.grad_modes import no_grad as no_grad
+from flambeau.grad_modes import set_grad_enabled as set_grad_enabled
 from flambeau.devices import device as device
 from flambeau.dtypes import dtype as _dtype
 from flambeau.dtypes import dtype as dtype

@@ -46,8 +46,8 @@ class _Checkpoint(Function):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         from flambeau.autograd.engine import inner_pass
+        from flambeau.grad_modes import enable_grad, is_grad_enabled
         from flambeau.ops.random import default_generator as g
-        from flambeau.trace.grad_modes import enable_grad, is_grad_enabled
 
         again = is_grad_enabled()  # create_graph: the gradients are differentiated in their turn
         tensors = iter(ctx.saved_tensors)
@@ -87,8 +87,8 @@ _WITH_HISTORY: Final[weakref.WeakSet[Any]] = weakref.WeakSet()  # the code of fu
 
 def _run(state: Any, function: Callable[..., Any], layout: Any, args: Sequence[Any]) -> Any:
     """The first run, whose intermediate values have no history unless the function asks for gradients itself."""
+    from flambeau.grad_modes import enable_grad
     from flambeau.ops.random import default_generator
-    from flambeau.trace.grad_modes import enable_grad
 
     code = _code_of(function)
     if code is None or code not in _WITH_HISTORY:
@@ -188,8 +188,8 @@ def checkpoint(
     `context_fn()` gives two blocks: the first run is inside the one, the run in the backward pass inside the other. With it, gradients
     reach parameters only if an argument requires gradients, too; there are no keyword arguments (ValueError) and no `context_fn`.
     """
+    from flambeau.grad_modes import is_grad_enabled
     from flambeau.ops.creation import empty
-    from flambeau.trace.grad_modes import is_grad_enabled
 
     if use_reentrant is None:
         warn_here(

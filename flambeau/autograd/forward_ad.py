@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flambeau.trace.grad_modes import _Mode
+from flambeau.grad_modes import _Mode
 from flambeau.upward import upward
 
 if TYPE_CHECKING:

@@ -174,8 +174,8 @@ class Function:
     @classmethod
     def _apply(cls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, FunctionCtx]:
         """(what apply returns, the context)."""
+        from flambeau.grad_modes import no_grad
         from flambeau.tensor import Tensor
-        from flambeau.trace.grad_modes import no_grad
 
         tr = local.trace
         if isinstance(tr, Fragment):
@@ -305,8 +305,8 @@ def once_differentiable(function: Any) -> Any:
     """Decorator of backward: its gradients are not differentiable again (RuntimeError)."""
 
     def wrapped(ctx: Any, *grads: Any) -> Any:
+        from flambeau.grad_modes import no_grad
         from flambeau.tensor import Tensor
-        from flambeau.trace.grad_modes import no_grad
 
         with no_grad():
             results = function(ctx, *grads)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from flambeau import autograd
-from flambeau.trace.grad_modes import enable_grad, is_grad_enabled, set_grad_enabled
+from flambeau.grad_modes import enable_grad, is_grad_enabled, set_grad_enabled
 from flambeau.upward import upward
 
 if TYPE_CHECKING:

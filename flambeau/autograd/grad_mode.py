@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flambeau.trace.grad_modes import enable_grad as enable_grad
-from flambeau.trace.grad_modes import inference_mode as inference_mode
-from flambeau.trace.grad_modes import no_grad as no_grad
-from flambeau.trace.grad_modes import set_grad_enabled as set_grad_enabled
+from flambeau.grad_modes import enable_grad as enable_grad
+from flambeau.grad_modes import inference_mode as inference_mode
+from flambeau.grad_modes import no_grad as no_grad
+from flambeau.grad_modes import set_grad_enabled as set_grad_enabled

@@ -272,7 +272,7 @@ def gradgradcheck(
     tracked = [i for i, t in enumerate((*inputs, *seeds)) if is_tensor(t) and t.requires_grad]
 
     def first(*args: Any) -> tuple[Any, ...]:
-        from flambeau.trace.grad_modes import enable_grad
+        from flambeau.grad_modes import enable_grad
 
         given = [t.requires_grad_() if i in tracked else t for i, t in enumerate(args)]  # what moves them may have none
         xs, gs = given[:count], given[count:]

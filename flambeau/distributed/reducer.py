@@ -14,7 +14,7 @@ from flambeau.distributed.agreement import collective
 from flambeau.distributed.collectives import broadcast_all
 from flambeau.distributed.ddp_logging import StepTimes
 from flambeau.distributed.memory import Memory
-from flambeau.trace.grad_modes import no_grad
+from flambeau.grad_modes import no_grad
 
 if TYPE_CHECKING:
     from flambeau.distributed.group import ProcessGroup

@@ -13,7 +13,7 @@ from flambeau.distributed.group import ProcessGroup
 from flambeau.distributed.memory import Memory
 from flambeau.distributed.reduce_op import ReduceOp
 from flambeau.distributed.work import Work
-from flambeau.trace.grad_modes import no_grad
+from flambeau.grad_modes import no_grad
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor

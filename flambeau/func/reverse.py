@@ -11,8 +11,8 @@ from flambeau.func.mapping import vmap
 from flambeau.func.pullback import pull
 from flambeau.func.steps import REPLACED
 from flambeau.func.tracking import Scope, _wrap_tensor_for_grad
+from flambeau.grad_modes import enable_grad, is_grad_enabled
 from flambeau.tensor import Tensor
-from flambeau.trace.grad_modes import enable_grad, is_grad_enabled
 from flambeau.trace.programs import program_of
 from flambeau.trace.recorder import local
 from flambeau.utils._pytree import TreeSpec, tree_flatten, tree_map, tree_unflatten, treespec_pprint

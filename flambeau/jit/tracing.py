@@ -68,8 +68,8 @@ def _check(value: Any, strict: bool) -> None:
 
 
 def _example(func: Callable[..., Any], args: Any, kwargs: Any, strict: bool) -> None:
+    from flambeau.grad_modes import no_grad
     from flambeau.ops.random import get_rng_state, set_rng_state
-    from flambeau.trace.grad_modes import no_grad
 
     given = () if args is None else tuple(args) if isinstance(args, (tuple, list)) else (args,)
     before, state = _state.tracing, get_rng_state()

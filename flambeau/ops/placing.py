@@ -24,7 +24,7 @@ NAMES: Final = (
     "sparse_bsc_tensor tril_indices triu_indices zeros asarray tensor as_tensor scalar_tensor"
 ).split()
 ELSEWHERE: Final = (("flambeau.fft", "fftfreq"), ("flambeau.fft", "rfftfreq"))
-_INNER: Final = ("flambeau.ops.", "flambeau.nn.functional", "flambeau.fft", "flambeau.linalg", "flambeau.func", "flambeau.functional")
+_INNER: Final = ("flambeau.ops.", "flambeau.composed.", "flambeau.nn.functional", "flambeau.fft", "flambeau.linalg", "flambeau.func", "flambeau.functional")
 
 
 class _Places(threading.local):

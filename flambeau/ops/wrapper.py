@@ -428,7 +428,7 @@ def _outside_history(function: Callable[..., Any], name: str) -> Callable[..., A
     """An in-place function whose result is never differentiable: it may write to a leaf, and leaves the history of what it writes as it was."""
 
     def inplace(input: Any, *args: Any, **kwargs: Any) -> Any:
-        from flambeau.trace.grad_modes import no_grad
+        from flambeau.grad_modes import no_grad
 
         with no_grad():
             return function(input, *args, **kwargs)

@@ -19,6 +19,7 @@ from typing import Any, Final, TypeVar, cast
 
 import flambeau as torch
 from flambeau.foreign import refuse
+from flambeau.grad_modes import is_grad_enabled, switch
 from flambeau.module_names import is_ours
 from flambeau.nn.functional.engine import overwrite
 from flambeau.nn.modules.hooks import Hook, RemovableHandle, register
@@ -28,7 +29,6 @@ from flambeau.ops.registry import Number as Number
 from flambeau.ops.registry import operation
 from flambeau.tensor import Tensor
 from flambeau.trace.evaluate import step_boundary
-from flambeau.trace.grad_modes import is_grad_enabled, switch
 from flambeau.trace.once import warn_here
 from flambeau.trace.tiers import is_new
 from flambeau.trace.while_set import while_set, while_switched

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from flambeau.dtypes import dtype, float32, float64, get_default_dtype
+from flambeau.grad_modes import switch
 from flambeau.tensor import Tensor
-from flambeau.trace.grad_modes import switch
 from flambeau.trace.recorder import local
 from flambeau.trace.while_set import while_switched
 

@@ -15,9 +15,9 @@ from flambeau.runtime.buffers import allocate
 from flambeau.runtime.memory import view_as_numpy
 from flambeau.serve.datatypes import TensorSpec, datatype_of
 from flambeau.serve.errors import BadRequest, ServeError
+from flambeau.serve.prepared import PreparedCall, prepare
 from flambeau.symbols import Sym
 from flambeau.tensor import Tensor
-from flambeau.trace.prepared import PreparedCall, prepare
 
 _PREPARED: Final = 64  # shapes whose plans a program keeps
 _PREPARE_AT: Final = 3  # requests of one shape before it gets a plan of its own
@@ -133,7 +133,7 @@ class _Prepared:
 
 
 class TensorProgram(Program):
-    """A function of flambeau's tensors. Shapes that come again get plans of their own (trace/prepared.py)."""
+    """A function of flambeau's tensors. Shapes that come again get plans of their own (serve/prepared.py)."""
 
     def __init__(
         self, function: Callable[[list[Tensor]], Sequence[Tensor]], inputs: list[TensorSpec], outputs: list[TensorSpec], batched: bool, largest: int | None,

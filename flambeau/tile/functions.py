@@ -308,7 +308,7 @@ class Launched:
 
 
 def _recording() -> bool:
-    from flambeau.trace.grad_modes import is_grad_enabled
+    from flambeau.grad_modes import is_grad_enabled
 
     return bool(is_grad_enabled())
 

@@ -25,7 +25,10 @@ _ROOT: Final = Path(__file__).parent.parent
 # Where a call may be half done: the generated functions, and these.
 _ENGINE: Final = (
     GENERATED,
-    *[str(_ROOT / name) for name in ("trace", "compiler", "runtime", "autograd/engine.py", "autograd/kept_stages.py")],
+    *[
+        str(_ROOT / name)
+        for name in ("trace", "compiler", "runtime", "python_code.py", "upward.py", "ops/known_edge.py", "autograd/engine.py", "autograd/kept_stages.py")
+    ],
 )
 
 

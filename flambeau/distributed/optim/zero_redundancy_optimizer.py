@@ -9,9 +9,9 @@ from flambeau.distributed.algorithms.join import Join, Joinable, JoinHook
 from flambeau.distributed.collectives import share_rows
 from flambeau.distributed.group import ProcessGroup, default_group, member
 from flambeau.distributed.objects import gather_object
+from flambeau.grad_modes import no_grad
 from flambeau.optim.optimizer import Optimizer
 from flambeau.tensor import Tensor
-from flambeau.trace.grad_modes import no_grad
 
 
 class _ZeROJoinHook(JoinHook):

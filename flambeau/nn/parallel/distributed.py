@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import flambeau
 from flambeau.distributed.algorithms.join import Join, Joinable, JoinHook
 from flambeau.distributed.group import ProcessGroup, default_group, is_initialized, member
+from flambeau.grad_modes import no_grad
 from flambeau.nn.modules.module import Module
-from flambeau.trace.grad_modes import no_grad
 
 if TYPE_CHECKING:
     from flambeau.distributed.reducer import Reducer

@@ -9,12 +9,12 @@ from enum import Enum
 from typing import Any
 
 from flambeau import absent as _absent
+from flambeau.grad_modes import is_grad_enabled as is_grad_enabled
 from flambeau.ops.dispatch import DisableTorchFunction as DisableTorchFunction
 from flambeau.ops.dispatch import DisableTorchFunctionSubclass as DisableTorchFunctionSubclass
 from flambeau.ops.dispatch import disabled_torch_function
 from flambeau.ops.random import Generator as Generator
 from flambeau.tensor import Tensor as TensorBase
-from flambeau.trace.grad_modes import is_grad_enabled as is_grad_enabled
 from flambeau.trace.meta import Size as Size
 
 _TABLE = """
@@ -133,7 +133,7 @@ def _are_functorch_transforms_active() -> bool:
 
 def _set_grad_enabled(mode: bool) -> None:
     """torch.set_grad_enabled."""
-    from flambeau.trace.grad_modes import set_grad_enabled
+    from flambeau.grad_modes import set_grad_enabled
 
     set_grad_enabled(mode)
 

@@ -8,8 +8,8 @@ from typing import Any
 from flambeau.distributed.group import member
 from flambeau.distributed.reduce_op import ReduceOp
 from flambeau.distributed.reductions import all_reduce_coalesced
+from flambeau.grad_modes import no_grad
 from flambeau.tensor import Tensor
-from flambeau.trace.grad_modes import no_grad
 
 
 def average_parameters(params: Iterable[Tensor], process_group: Any) -> None:

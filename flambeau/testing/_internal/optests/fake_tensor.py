@@ -7,10 +7,10 @@ from typing import Any
 
 from flambeau import operator_shapes
 from flambeau._subclasses.fake_tensor import FakeTensor, FakeTensorMode, MetadataMismatchError
+from flambeau.grad_modes import no_grad
 from flambeau.library import CustomOpDef
 from flambeau.tensor import Tensor
 from flambeau.testing._internal.optests.sharing import each_other, memory_of, tensors
-from flambeau.trace.grad_modes import no_grad
 from flambeau.utils._pytree import tree_leaves, tree_map
 
 

@@ -6,10 +6,10 @@ from contextlib import nullcontext
 from itertools import combinations
 from typing import Any
 
+from flambeau.grad_modes import no_grad
 from flambeau.library import CustomOpDef
 from flambeau.tensor import Tensor
 from flambeau.testing._internal.optests.sharing import memory_of, tensors
-from flambeau.trace.grad_modes import no_grad
 
 
 def schema_check(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], **_: Any) -> None:

@@ -1,4 +1,4 @@
-"""trace/prepared.py: a whole call as its plan gives the bits of the recorded call, and what cannot be one plan is told."""
+"""serve/prepared.py: a whole call as its plan gives the bits of the recorded call, and what cannot be one plan is told."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import pytest
 import flambeau as torch
 from flambeau import nn
 from flambeau.runtime.memory import view_as_numpy
-from flambeau.trace.prepared import prepare
+from flambeau.serve.prepared import prepare
 
 
 def _run(call, tensors):

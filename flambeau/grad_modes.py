@@ -150,3 +150,7 @@ class set_grad_enabled(_Mode):
     def __call__(self, function: F) -> F:
         switch(self.at_start)
         return super().__call__(function)
+
+
+for _mode in (no_grad, enable_grad, inference_mode, set_grad_enabled):
+    _mode.__module__ = "flambeau.autograd.grad_mode"  # where programs find them

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from flambeau.grad_modes import no_grad
 from flambeau.trace import recorder
 from flambeau.trace.evaluate import flush, synchronize
-from flambeau.trace.grad_modes import no_grad
 from flambeau.trace.recorder import Fragment
 from flambeau.trace.storage import Storage
 
