@@ -555,8 +555,7 @@ class Tensor(Methods):
             raise RuntimeError(f"Tensor.__contains__ only supports Tensor or scalar, but you passed in a {type(element)}.")
         return bool((self == element).any())  # type: ignore[attr-defined]
 
-    def __hash__(self) -> int:
-        return id(self)
+    __hash__ = object.__hash__  # by identity, in C: optimizers and backward passes find what belongs to a tensor by it
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         try:

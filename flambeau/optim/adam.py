@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import flambeau as torch
+from flambeau.optim.counts import count
 from flambeau.optim.optimizer import (
     Group,
     Number,
@@ -79,7 +80,7 @@ class Adam(Optimizer):
         amsgrad = group["amsgrad"]
 
         def start(p: Tensor) -> dict[str, Any]:
-            state: dict[str, Any] = {"step": 0.0}
+            state: dict[str, Any] = {"step": count(fused=group["fused"])}
             for name in ("exp_avg", "exp_avg_sq", *(("max_exp_avg_sq",) if amsgrad else ())):
                 state[name] = zeros_like_all([p])[0]
             return state
@@ -89,8 +90,8 @@ class Adam(Optimizer):
         decay, decoupled = group["weight_decay"], group["decoupled_weight_decay"]
         if decay and decoupled:
             decay = 1 - lr * decay
-        for some, grads, states in self._cohorts(params, "step", start):
-            t = states[0]["step"] + 1
+        for some, grads, states, (steps,) in self._cohorts(params, ("step",), start):
+            t = steps.numbers[0] + 1
             m = [s["exp_avg"] for s in states]
             v = [s["exp_avg_sq"] for s in states]
             largest = [s["max_exp_avg_sq"] for s in states] if amsgrad else []
@@ -99,8 +100,7 @@ class Adam(Optimizer):
                 group["eps"], decay, decoupled, group["maximize"],
             )  # fmt: skip
             assign([*some, *m, *v, *largest], new)
-            for state in states:
-                state["step"] = t
+            steps.set(t)
 
 
 class AdamW(Adam):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import flambeau as torch
+from flambeau.optim.counts import Counts, count
 from flambeau.optim.optimizer import (
     Group,
     Number,
@@ -71,9 +72,9 @@ class RMSprop(Optimizer):
             names.append("grad_avg")
 
         def start(p: Tensor) -> dict[str, Any]:
-            return {"step": 0.0, **{name: zeros_like_all([p])[0] for name in names}}
+            return {"step": count(), **{name: zeros_like_all([p])[0] for name in names}}
 
-        for some, grads, states in self._cohorts(params, lambda s: True, start):
+        for some, grads, states, (steps,) in self._cohorts(params, ("step",), start, apart=False):
             squares = [s["square_avg"] for s in states]
             means = [s["grad_avg"] for s in states] if group["centered"] else []
             buffers = [s["momentum_buffer"] for s in states] if group["momentum"] > 0 else []
@@ -82,8 +83,7 @@ class RMSprop(Optimizer):
                 group["momentum"], group["weight_decay"], group["maximize"],
             )  # fmt: skip
             assign([*some, *squares, *means, *buffers], new)
-            for state in states:
-                state["step"] += 1
+            steps.add_one()
 
 
 @update
@@ -124,7 +124,7 @@ class Adagrad(Optimizer):
 
     @staticmethod
     def _start(group: Group, p: Tensor) -> dict[str, Any]:
-        return {"step": 0.0, "sum": filled_like(p, group["initial_accumulator_value"])}
+        return {"step": count(fused=group["fused"]), "sum": filled_like(p, group["initial_accumulator_value"])}
 
     def share_memory(self) -> None:
         """Nothing to do: see docs/differences.md."""
@@ -138,19 +138,19 @@ class Adagrad(Optimizer):
             state = self.state[p] or self._start(group, p)
             g: Any = p.grad.coalesce()  # type: ignore[union-attr]
             rows = -g._data if group["maximize"] else g._data
-            lr = number(group["lr"]) / (1 + state["step"] * group["lr_decay"])
+            steps = Counts([state], "step")
+            lr = number(group["lr"]) / (1 + steps.numbers[0] * group["lr_decay"])
             add_sparse(state["sum"], g, rows * rows)
             add_sparse(p, g, rows / (values_at(state["sum"], g).sqrt() + group["eps"]) * -lr)
-            state["step"] += 1
+            steps.add_one()
 
     def _update(self, group: Group, params: list[Tensor]) -> None:
-        for some, grads, states in self._cohorts(params, "step", lambda p: self._start(group, p)):
+        for some, grads, states, (steps,) in self._cohorts(params, ("step",), lambda p: self._start(group, p)):
             sums = [s["sum"] for s in states]
-            lr = number(group["lr"]) / (1 + states[0]["step"] * group["lr_decay"])
+            lr = number(group["lr"]) / (1 + steps.numbers[0] * group["lr_decay"])
             new = adagrad_update(some, grads, sums, lr, group["eps"], group["weight_decay"], group["maximize"])
             assign([*some, *sums], new)
-            for state in states:
-                state["step"] += 1
+            steps.add_one()
 
 
 @update
@@ -191,9 +191,9 @@ class Adadelta(Optimizer):
     def _update(self, group: Group, params: list[Tensor]) -> None:
         def start(p: Tensor) -> dict[str, Any]:
             square, delta = zeros_like_all([p, p])
-            return {"step": 0.0, "square_avg": square, "acc_delta": delta}
+            return {"step": count(), "square_avg": square, "acc_delta": delta}
 
-        for some, grads, states in self._cohorts(params, lambda s: True, start):
+        for some, grads, states, (steps,) in self._cohorts(params, ("step",), start, apart=False):
             squares = [s["square_avg"] for s in states]
             deltas = [s["acc_delta"] for s in states]
             new = adadelta_update(
@@ -201,5 +201,4 @@ class Adadelta(Optimizer):
                 group["weight_decay"], group["maximize"],
             )  # fmt: skip
             assign([*some, *squares, *deltas], new)
-            for state in states:
-                state["step"] += 1
+            steps.add_one()

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import flambeau as torch
+from flambeau.optim.counts import count
 from flambeau.optim.optimizer import (
     Group,
     Number,
@@ -16,7 +17,6 @@ from flambeau.optim.optimizer import (
     check,
     filled_like,
     is_zero,
-    kept,
     number,
     update,
     zeros_like_all,
@@ -61,15 +61,14 @@ class Rprop(Optimizer):
     def _update(self, group: Group, params: list[Tensor]) -> None:
         def start(p: Tensor) -> dict[str, Any]:
             size = filled_like(p, number(group["lr"]))
-            return {"step": 0.0, "prev": zeros_like_all([p])[0], "step_size": size}
+            return {"step": count(), "prev": zeros_like_all([p])[0], "step_size": size}
 
-        for some, grads, states in self._cohorts(params, lambda s: True, start):
+        for some, grads, states, (steps,) in self._cohorts(params, ("step",), start, apart=False):
             previous, sizes = [s["prev"] for s in states], [s["step_size"] for s in states]
             (minus, plus), (smallest, largest) = group["etas"], group["step_sizes"]
             new = rprop_update(some, grads, previous, sizes, minus, plus, smallest, largest, group["maximize"])
             assign([*some, *previous, *sizes], new)
-            for state in states:
-                state["step"] += 1
+            steps.add_one()
 
 
 @update
@@ -93,7 +92,7 @@ def asgd_update(
 class ASGD(Optimizer):
     """Polyak and Juditsky, 1992: averaged stochastic gradient descent."""
 
-    _scalars = ("step", "eta", "mu")
+    _counts = ("step", "eta", "mu")
 
     def __init__(
         self, params: ParamsT, lr: float = 1e-2, lambd: float = 1e-4, alpha: float = 0.75, t0: float = 1e6,
@@ -110,14 +109,13 @@ class ASGD(Optimizer):
         lr = number(group["lr"])
 
         def start(p: Tensor) -> dict[str, Any]:
-            return {"step": 0.0, "eta": kept(lr), "mu": 1.0, "ax": zeros_like_all([p])[0]}
+            return {"step": count(), "eta": count(lr), "mu": count(1.0), "ax": zeros_like_all([p])[0]}
 
-        for some, grads, states in self._cohorts(params, lambda s: (s["step"], s["eta"], s["mu"]), start):
+        for some, grads, states, (steps, etas, mus) in self._cohorts(params, ("step", "eta", "mu"), start):
             averages = [s["ax"] for s in states]
-            t, eta, mu = states[0]["step"] + 1, states[0]["eta"], states[0]["mu"]
+            t, eta, mu = steps.numbers[0] + 1, etas.numbers[0], mus.numbers[0]
             new = asgd_update(some, grads, averages, 1 - group["lambd"] * eta, eta, mu, group["weight_decay"], group["maximize"])
             assign([*some, *averages], new)
-            for state in states:
-                state["step"] = t
-                state["eta"] = kept(lr / (1 + group["lambd"] * lr * t) ** group["alpha"])
-                state["mu"] = kept(1 / max(1, t - group["t0"]))
+            steps.set(t)
+            etas.set(lr / (1 + group["lambd"] * lr * t) ** group["alpha"])
+            mus.set(1 / max(1, t - group["t0"]))

@@ -105,8 +105,6 @@ def _flat(gradient: Tensor) -> Tensor:
 class LBFGS(Optimizer):
     """Quasi-Newton steps from the last `history_size` changes; `step` needs a closure that computes loss and gradients."""
 
-    _scalars = ()
-
     def __init__(
         self, params: ParamsT, lr: float = 1, max_iter: int = 20, max_eval: int | None = None, tolerance_grad: float = 1e-7,
         tolerance_change: float = 1e-9, history_size: int = 100, line_search_fn: str | None = None,

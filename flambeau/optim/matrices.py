@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import flambeau as torch
+from flambeau.optim.counts import count
 from flambeau.optim.optimizer import (
     Group,
     Number,
@@ -85,13 +86,13 @@ class Adafactor(Optimizer):
             if p.is_complex():
                 raise RuntimeError("Adafactor does not support complex parameters")
             if p.ndim < 2:
-                return {"step": 0.0, "variance": torch.zeros_like(p, requires_grad=False)}
+                return {"step": count(), "variance": torch.zeros_like(p, requires_grad=False)}
             row, column = [*p.shape[:-1], 1], [*p.shape[:-2], 1, p.shape[-1]]
-            return {"step": 0.0, "row_var": torch.zeros(row, dtype=p.dtype), "col_var": torch.zeros(column, dtype=p.dtype)}
+            return {"step": count(), "row_var": torch.zeros(row, dtype=p.dtype), "col_var": torch.zeros(column, dtype=p.dtype)}
 
         lr, (eps1, eps2) = number(group["lr"]), group["eps"]
-        for some, grads, states in self._cohorts(params, "step", start):
-            t = states[0]["step"] + 1
+        for some, grads, states, (steps,) in self._cohorts(params, ("step",), start):
+            t = steps.numbers[0] + 1
             rows = [s["variance"] if "variance" in s else s["row_var"] for s in states]
             columns = [s["col_var"] for s in states if "col_var" in s]
             new = adafactor_update(
@@ -99,8 +100,7 @@ class Adafactor(Optimizer):
                 lr * group["weight_decay"], group["maximize"],
             )  # fmt: skip
             assign([*some, *rows, *columns], new)
-            for state in states:
-                state["step"] = t
+            steps.set(t)
 
 
 def orthogonal(x: Tensor, coefficients: tuple[float, float, float], steps: int, eps: float) -> Tensor:
@@ -167,7 +167,7 @@ class Muon(Optimizer):
         if len(group["ns_coefficients"]) != 3:
             raise ValueError("Coefficients must be a tuple of exactly 3 values")
         lr = number(group["lr"])
-        for some, grads, states in self._cohorts(params, lambda s: None, lambda p: {"momentum_buffer": zeros_like_all([p])[0]}):
+        for some, grads, states, _ in self._cohorts(params, (), lambda p: {"momentum_buffer": zeros_like_all([p])[0]}):
             buffers = [s["momentum_buffer"] for s in states]
             if group["adjust_lr_fn"] == "match_rms_adamw":
                 factors = [0.2 * math.sqrt(max(p.shape)) for p in some]

@@ -1,8 +1,7 @@
 """The base of all optimizers: parameter groups, state, state_dict in PyTorch's format, hooks, and the frame of a step.
 
 A subclass says in `_update` what one group's step is. It calls an update function that is one recorded edge over the lists of
-parameters, gradients and states and returns their new values, which `assign` writes in place.
-State that is a number in PyTorch's files ("step" as a 0-d float32 tensor) is a Python number here.
+parameters, gradients and states and returns their new values, which `assign` writes in place. Counts of steps are tensors that lie beside it (counts.py).
 """
 
 from __future__ import annotations
@@ -27,10 +26,12 @@ from flambeau.nn.modules.module import clear_grad
 from flambeau.ops.creation import fills
 from flambeau.ops.registry import Number as Number
 from flambeau.ops.registry import operation
+from flambeau.optim.counts import Counts, count, counts_of, kept_dtype
 from flambeau.tensor import Tensor
 from flambeau.trace.evaluate import step_boundary
 from flambeau.trace.once import warn_here
-from flambeau.trace.tiers import is_new
+from flambeau.trace.recorder import Trace, local
+from flambeau.trace.tiers import in_pieces
 from flambeau.trace.while_set import while_set, while_switched
 from flambeau.tracebacks import shorten
 
@@ -127,13 +128,9 @@ def _zeroed(p: Tensor) -> Tensor:
     return made
 
 
-def _kept_dtype() -> Any:
-    return torch.float64 if torch.get_default_dtype() is torch.float64 else torch.float32
-
-
 def kept(value: float) -> float:
-    """A number of a state, rounded as in PyTorch, where it is a 0-d tensor. Files then hold all of it, and a resumed run goes on with the same numbers."""
-    return value if _kept_dtype() is torch.float64 else float(unpack("f", pack("f", value))[0])
+    """A number rounded as in PyTorch, where it is a 0-d tensor of a state."""
+    return value if kept_dtype() is torch.float64 else float(unpack("f", pack("f", value))[0])
 
 
 def filled_like(p: Tensor, value: float) -> Tensor:
@@ -141,6 +138,7 @@ def filled_like(p: Tensor, value: float) -> Tensor:
     return torch.full_like(p, complex(value, value) if p.is_complex() else value, requires_grad=False)
 
 
+_HOOKS: Final = tuple(f"_optimizer_{of}_{when}_hooks" for of in ("step", "state_dict", "load_state_dict") for when in ("pre", "post"))
 _GLOBAL_PRE: OrderedDict[int, Hook] = OrderedDict()
 _GLOBAL_POST: OrderedDict[int, Hook] = OrderedDict()
 
@@ -161,14 +159,14 @@ def _hooked(step: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(step)
     def run(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
         try:
-            for pre in (*_GLOBAL_PRE.values(), *self._step_pre.values()) if _GLOBAL_PRE or self._step_pre else ():
+            for pre in (*_GLOBAL_PRE.values(), *self._optimizer_step_pre_hooks.values()) if _GLOBAL_PRE or self._optimizer_step_pre_hooks else ():
                 changed = pre(self, (self, *args), kwargs)
                 if changed is not None:
                     if not (isinstance(changed, tuple) and len(changed) == 2):
                         raise RuntimeError(f"{step} must return None or a tuple of (new_args, new_kwargs), but got {changed}.")
                     args, kwargs = changed[0][1:], changed[1]
             result = step(self, *args, **kwargs)
-            for post in (*self._step_post.values(), *_GLOBAL_POST.values()) if _GLOBAL_POST or self._step_post else ():
+            for post in (*self._optimizer_step_post_hooks.values(), *_GLOBAL_POST.values()) if _GLOBAL_POST or self._optimizer_step_post_hooks else ():
                 post(self, (self, *args), kwargs)
             self._opt_called = True
             step_boundary()
@@ -183,12 +181,16 @@ def _hooked(step: Callable[..., Any]) -> Callable[..., Any]:
 class Optimizer:
     """Base class. `params`: tensors, (name, tensor) pairs or dicts of a group's options; `defaults`: options of all groups."""
 
-    _scalars: tuple[str, ...] = ("step",)  # states that are numbers here and 0-d tensors in files
+    _counts: tuple[str, ...] = ("step",)  # states that are tensors of one number, of any parameter (counts.py)
 
-    _step_pre: OrderedDict[int, Hook]
-    _step_post: OrderedDict[int, Hook]
-    _hooks: dict[str, OrderedDict[int, Hook]]
+    _optimizer_step_pre_hooks: OrderedDict[int, Hook]
+    _optimizer_step_post_hooks: OrderedDict[int, Hook]
+    _optimizer_state_dict_pre_hooks: OrderedDict[int, Hook]
+    _optimizer_state_dict_post_hooks: OrderedDict[int, Hook]
+    _optimizer_load_state_dict_pre_hooks: OrderedDict[int, Hook]
+    _optimizer_load_state_dict_post_hooks: OrderedDict[int, Hook]
     _opt_called: bool
+    _known_counts: dict[tuple[str, int], Counts]
     _scheduled_step: Any  # a step of the instance's own when its schedule was made (lr_scheduler/base.py)
     # How many steps of a path in pieces update one parameter after the other: a plan for a list pays only if it comes back. More than a path that does needs.
     _steps_apart = 6
@@ -198,8 +200,10 @@ class Optimizer:
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         """With what a step needs, also in a subclass whose `__init__` does not call this class's (a wrapper of another optimizer)."""
         self = super().__new__(cls)
-        self._step_pre, self._step_post, self._hooks = OrderedDict(), OrderedDict(), defaultdict(OrderedDict)
+        for name in _HOOKS:
+            setattr(self, name, OrderedDict())
         self._opt_called = False
+        self._known_counts = {}
         return self
 
     def __init__(self, params: ParamsT, defaults: dict[str, Any]) -> None:
@@ -303,7 +307,7 @@ class Optimizer:
         if "step" in cls.__dict__:
             cls.step = _hooked(cls.__dict__["step"])  # type: ignore[method-assign]
         if Optimizer in cls.__bases__ and not is_ours(cls.__module__):
-            cls._scalars = ()  # a user's own optimizer keeps in its state what it likes
+            cls._counts = ()  # a user's own optimizer keeps in its state what it likes
 
     @_hooked
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -318,13 +322,17 @@ class Optimizer:
             with torch.enable_grad():
                 loss = closure()
         records = bool(self.defaults.get("differentiable", False))
-        while_set(_records, "on", records, while_switched, switch, is_grad_enabled(), records, self._update_groups)
+        if records or _records.on:
+            while_set(_records, "on", records, while_switched, switch, is_grad_enabled(), records, self._update_groups)
+        else:
+            while_switched(switch, is_grad_enabled(), False, self._update_groups)
         return loss
 
     def _update_groups(self) -> None:
         if not self._flags_seen:
             self._check_flags()
-        apart = self._steps_apart > 0 and is_new()
+        tr = local.trace
+        apart = self._steps_apart > 0 and type(tr) is Trace and in_pieces(tr) and not tr.held
         if apart:
             self._steps_apart -= 1
         for group in self.param_groups:
@@ -334,7 +342,7 @@ class Optimizer:
                 params = [p for p in params if not p._grad.is_sparse]
                 self._update_sparse(group, sparse)
             while params:  # what is in the group twice has two updates, one after the other
-                once = [*{id(p): p for p in params}.values()]
+                once = params if len(set(params)) == len(params) else [*{id(p): p for p in params}.values()]
                 if apart and len({p.dtype for p in once}) == 1:
                     for p in once:
                         self._update(group, [p])
@@ -375,55 +383,58 @@ class Optimizer:
         raise NotImplementedError
 
     def _cohorts(
-        self, params: list[Tensor], key: str | Callable[[dict[str, Any]], Hashable], start: Callable[[Tensor], dict[str, Any]]
-    ) -> Iterable[tuple[list[Tensor], list[Tensor], list[dict[str, Any]]]]:
-        """(parameters, gradients, states) of those that share `key(state)`, usually all; new states come from `start`.
+        self, params: list[Tensor], names: tuple[str, ...], start: Callable[[Tensor], dict[str, Any]], apart: bool = True
+    ) -> Iterable[tuple[list[Tensor], list[Tensor], list[dict[str, Any]], list[Counts]]]:
+        """(parameters, gradients, states, their numbers under each name) of those whose numbers are the same, usually all; new states come from `start`.
 
-        `key`: a function, or the name of one of the states.
+        `apart` False: together, whatever the numbers are.
         """
         table = self.state
         states = [table[p] for p in params]
-        for p, state in zip(params, states, strict=True):
-            if not state:
-                state.update(start(p))
-        keys = [state[key] for state in states] if isinstance(key, str) else [key(state) for state in states]
+        if not all(states):
+            for p, state in zip(params, states, strict=True):
+                if not state:
+                    state.update(start(p))
+        found = [counts_of(self._known_counts, states, name) for name in names]
+        counts = [c for c, _ in found]
         gradients: list[Any] = [p._grad for p in params]
-        if keys and keys.count(keys[0]) == len(keys):
-            return [(params, gradients, states)]
-        cohorts: dict[Hashable, tuple[list[Tensor], list[Tensor], list[dict[str, Any]]]] = {}
-        for each, *of_one in zip(keys, params, gradients, states, strict=True):
-            for members, one in zip(cohorts.setdefault(each, ([], [], [])), of_one, strict=True):
-                members.append(one)  # type: ignore[arg-type]
-        return cohorts.values()
+        if not apart or False not in [same for _, same in found]:
+            return [(params, gradients, states, counts)]
+        places: dict[Hashable, list[int]] = {}
+        for i, key in enumerate(zip(*[c.numbers for c in counts], strict=True)):
+            places.setdefault(key, []).append(i)
+        return [
+            ([params[i] for i in at], [gradients[i] for i in at], [states[i] for i in at], [c.of(at) for c in counts]) for at in places.values()
+        ]  # fmt: skip
 
     def register_step_pre_hook(self, hook: Hook) -> RemovableHandle:
         """Run `hook(optimizer, args, kwargs)` before each step; it may return new (args, kwargs)."""
-        return register(self._step_pre, hook, [], False)
+        return register(self._optimizer_step_pre_hooks, hook, [], False)
 
     def register_step_post_hook(self, hook: Hook) -> RemovableHandle:
         """Run `hook(optimizer, args, kwargs)` after each step."""
-        return register(self._step_post, hook, [], False)
+        return register(self._optimizer_step_post_hooks, hook, [], False)
 
     # -- saving and loading -----------------------------------------------------------------------------------------
     def register_state_dict_pre_hook(self, hook: Hook, prepend: bool = False) -> RemovableHandle:
         """Run `hook(optimizer)` before state_dict."""
-        return register(self._hooks["save_pre"], hook, [], prepend)
+        return register(self._optimizer_state_dict_pre_hooks, hook, [], prepend)
 
     def register_state_dict_post_hook(self, hook: Hook, prepend: bool = False) -> RemovableHandle:
         """Run `hook(optimizer, state_dict)` after state_dict; it may return another."""
-        return register(self._hooks["save_post"], hook, [], prepend)
+        return register(self._optimizer_state_dict_post_hooks, hook, [], prepend)
 
     def register_load_state_dict_pre_hook(self, hook: Hook, prepend: bool = False) -> RemovableHandle:
         """Run `hook(optimizer, state_dict)` before loading; it may return another."""
-        return register(self._hooks["load_pre"], hook, [], prepend)
+        return register(self._optimizer_load_state_dict_pre_hooks, hook, [], prepend)
 
     def register_load_state_dict_post_hook(self, hook: Hook, prepend: bool = False) -> RemovableHandle:
         """Run `hook(optimizer)` after loading."""
-        return register(self._hooks["load_post"], hook, [], prepend)
+        return register(self._optimizer_load_state_dict_post_hooks, hook, [], prepend)
 
     def state_dict(self) -> dict[str, Any]:
         """{"state": {index: state}, "param_groups": options with the parameters' indices}, as PyTorch writes it."""
-        for hook in self._hooks["save_pre"].values():
+        for hook in self._optimizer_state_dict_pre_hooks.values():
             hook(self)
         index: dict[int, int] = {}
         groups = []
@@ -436,20 +447,17 @@ class Optimizer:
         states: dict[Any, Any] = {}
         for p, state in self.state.items():
             key = index.get(id(p), p) if isinstance(p, Tensor) else p
-            states[key] = {k: self._to_file(k, v) for k, v in state.items()}
+            states[key] = state
         result: dict[str, Any] = {"state": states, "param_groups": groups}
-        for hook in self._hooks["save_post"].values():
+        for hook in self._optimizer_state_dict_post_hooks.values():
             changed = hook(self, result)
             result = result if changed is None else changed
         return result
 
-    def _to_file(self, key: str, value: Any) -> Any:
-        return torch.tensor(float(value), dtype=_kept_dtype()) if key in self._scalars else value
-
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over groups' options and states; tensors are cast to their parameter's dtype."""
         state_dict = state_dict.copy()
-        for hook in self._hooks["load_pre"].values():
+        for hook in self._optimizer_load_state_dict_pre_hooks.values():
             changed = hook(self, state_dict)
             state_dict = state_dict if changed is None else changed
         saved = deepcopy(state_dict["param_groups"])
@@ -464,36 +472,58 @@ class Optimizer:
         theirs_all = itertools.chain.from_iterable(g["params"] for g in saved)
         mine_all = itertools.chain.from_iterable(g["params"] for g in self.param_groups)
         params = dict(zip(theirs_all, mine_all, strict=True))
-        self.state = defaultdict(dict)
+        states: dict[Any, Any] = defaultdict(dict)
         for key, state in state_dict["state"].items():
             p = params.get(key)
             if p is None:
-                self.state[key] = state
+                states[key] = state
             else:
-                self.state[p] = {k: self._from_file(k, v, p) for k, v in state.items()}
+                states[p] = self._from_file(state, p, key, state_dict["param_groups"])
         groups = []
         for mine, theirs in zip(self.param_groups, saved, strict=True):
             theirs["params"] = mine["params"]
             if "param_names" in mine:
                 theirs["param_names"] = mine["param_names"]
             groups.append({**{k: v for k, v in mine.items() if k not in theirs}, **theirs})
-        self.param_groups = groups
-        for hook in self._hooks["load_post"].values():
+        self.__setstate__({"state": states, "param_groups": groups})
+        for hook in self._optimizer_load_state_dict_post_hooks.values():
             hook(self)
 
-    def _from_file(self, key: str, value: Any, p: Tensor) -> Any:
-        if key in self._scalars:
-            return float(value)
+    def _from_file(self, value: Any, p: Tensor, index: Any, groups: list[Group], key: Hashable = None) -> Any:
+        """A value of a loaded state as the parameter needs it. What needs no other dtype is the dict's own, as in PyTorch."""
         if isinstance(value, Tensor):
-            return value.detach().to(p.dtype if p.is_floating_point() else value.dtype).clone()
+            key = "step" if key in self._counts else key
+            return Optimizer._process_value_according_to_param_policy(p, value, index, groups, key)
         if isinstance(value, dict):
-            return {k: self._from_file(k, v, p) for k, v in value.items()}
-        if isinstance(value, (list, tuple)):
-            return type(value)(self._from_file("", v, p) for v in value)
+            return {k: self._from_file(v, p, index, groups, k) for k, v in value.items()}
+        if isinstance(value, (list, tuple, set)):
+            return type(value)(self._from_file(v, p, index, groups) for v in value)
         return value
 
+    @staticmethod
+    def _process_value_according_to_param_policy(
+        param: Tensor, value: Tensor, param_id: Any, param_groups: list[Group], key: Hashable = None
+    ) -> Tensor:  # fmt: skip
+        """A tensor of a loaded state in the dtype of a floating parameter; "step" stays as it is, or is float32 where the group is fused."""
+        if key != "step":
+            return value.to(dtype=param.dtype, device=param.device) if param.is_floating_point() else value.to(device=param.device)
+        group = next((g for g in param_groups if param_id in g["params"]), {})
+        return value.to(dtype=torch.float32, device=param.device) if group.get("fused") or group.get("capturable") else value
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the hooks, which files of PyTorch do not hold either, and what belongs to these very tensors."""
+        return {name: value for name, value in self.__dict__.items() if name not in _HOOKS and name != "_known_counts"}
+
     def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take over attributes: those of a pickle, or the state and the groups of a loaded dict. Counts that are numbers, in older files, become tensors."""
         self.__dict__.update(state)
+        self._known_counts.clear()
+        for group in self.param_groups if self._counts else ():
+            for p in group["params"]:
+                of_p = self.state.get(p, {})
+                for name in self._counts:
+                    if name in of_p and not isinstance(of_p[name], Tensor):
+                        of_p[name] = count(float(of_p[name]), group.get("fused"))
 
 
 def _without(params: list[Tensor], once: list[Tensor]) -> list[Tensor]:

@@ -6,14 +6,15 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from flambeau.dtypes import dtype, float32, float64, get_default_dtype
 from flambeau.grad_modes import switch
+from flambeau.optim.counts import kept_dtype
 from flambeau.tensor import Tensor
 from flambeau.trace.recorder import local
 from flambeau.trace.while_set import while_switched
 
 _params_doc = _foreach_doc = _fused_doc = _capturable_doc = _differentiable_doc = _maximize_doc = ""
 _foreach_supported_types = [Tensor]
+_get_scalar_dtype = kept_dtype
 
 
 def _use_grad_for_differentiable(func: Callable[..., Any]) -> Callable[..., Any]:
@@ -51,11 +52,6 @@ def _dispatch_sqrt(x: Any) -> Any:
 def _to_scalar(x: Any) -> Any:
     """A one-element tensor without dimensions."""
     return x.squeeze() if isinstance(x, Tensor) and x.dim() != 0 else x
-
-
-def _get_scalar_dtype(is_fused: bool | None = None) -> dtype:
-    """The dtype of a step's count: float64 where that is the default, and nothing is fused; else float32."""
-    return float32 if is_fused else float64 if get_default_dtype() is float64 else float32
 
 
 def _get_capturable_supported_devices(supports_xla: bool = True) -> list[str]:

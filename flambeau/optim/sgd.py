@@ -69,15 +69,16 @@ class SGD(Optimizer):
             assign(params, sgd_update(params, [p.grad for p in params], (), *numbers, *options))  # type: ignore[misc]
             return
 
-        def has_buffer(state: dict[str, Any]) -> bool:
-            return state.get("momentum_buffer") is not None
-
-        for some, grads, states in self._cohorts(params, has_buffer, lambda p: {}):
-            buffers = [s["momentum_buffer"] for s in states] if has_buffer(states[0]) else []
-            new = sgd_update(some, grads, buffers, *numbers, *options)
-            if buffers:
-                assign([*some, *buffers], new)
-            else:
-                assign(some, new[: len(some)])
-                for state, buffer in zip(states, new[len(some) :], strict=True):
-                    state["momentum_buffer"] = buffer
+        table = self.state
+        with_buffer = [p for p in params if table[p].get("momentum_buffer") is not None]
+        if with_buffer:
+            if len(with_buffer) < len(params):
+                without = [p for p in params if table[p].get("momentum_buffer") is None]
+                self._update(group, without)
+            buffers = [table[p]["momentum_buffer"] for p in with_buffer]
+            assign([*with_buffer, *buffers], sgd_update(with_buffer, [p.grad for p in with_buffer], buffers, *numbers, *options))  # type: ignore[misc]
+            return
+        new = sgd_update(params, [p.grad for p in params], (), *numbers, *options)  # type: ignore[misc]
+        assign(params, new[: len(params)])
+        for p, buffer in zip(params, new[len(params) :], strict=True):
+            table[p]["momentum_buffer"] = buffer

@@ -39,6 +39,8 @@ def sparse_adam_update(
 class SparseAdam(Optimizer):
     """Adam for sparse gradients: only the rows that a gradient names, and their moments, change."""
 
+    _counts = ()  # its step is an int, as in PyTorch
+
     def __init__(self, params: ParamsT, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, maximize: bool = False) -> None:
         if isinstance(lr, Tensor) and lr.numel() != 1:
             raise ValueError("Tensor lr must be 1-element")

@@ -57,7 +57,7 @@ def swap_in_optimizer_params_and_state(
             mine.update({**theirs, "params": params})
             for key, p in zip(theirs["params"], params, strict=True):
                 if key in states:
-                    optimizer.state[p] = {k: float(v) if k in optimizer._scalars else v for k, v in states[key].items()}
+                    optimizer.state[p] = dict(states[key])
         yield
     finally:
         optimizer.state = before[0]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import flambeau as torch
+from flambeau.optim.counts import count
 from flambeau.optim.optimizer import (
     Group,
     Number,
@@ -59,19 +60,18 @@ class Adamax(Optimizer):
     def _update(self, group: Group, params: list[Tensor]) -> None:
         def start(p: Tensor) -> dict[str, Any]:
             m, u = zeros_like_all([p, p])
-            return {"step": 0.0, "exp_avg": m, "exp_inf": u}
+            return {"step": count(), "exp_avg": m, "exp_inf": u}
 
         beta1, beta2 = group["betas"]
-        for some, grads, states in self._cohorts(params, "step", start):
-            t = states[0]["step"] + 1
+        for some, grads, states, (steps,) in self._cohorts(params, ("step",), start):
+            t = steps.numbers[0] + 1
             m, u = [s["exp_avg"] for s in states], [s["exp_inf"] for s in states]
             new = adamax_update(
                 some, grads, m, u, number(group["lr"]) / (1 - beta1**t), 1 - beta1, beta2, group["eps"],
                 group["weight_decay"], group["maximize"],
             )  # fmt: skip
             assign([*some, *m, *u], new)
-            for state in states:
-                state["step"] = t
+            steps.set(t)
 
 
 @update
@@ -102,7 +102,7 @@ def nadam_update(
 class NAdam(Optimizer):
     """Dozat, 2016: Adam with Nesterov momentum; the 0.96 is its section 3."""
 
-    _scalars = ("step", "mu_product")
+    _counts = ("step", "mu_product")
 
     def __init__(
         self, params: ParamsT, lr: float = 2e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
@@ -119,26 +119,26 @@ class NAdam(Optimizer):
     def _update(self, group: Group, params: list[Tensor]) -> None:
         def start(p: Tensor) -> dict[str, Any]:
             m, v = zeros_like_all([p, p])
-            return {"step": 0.0, "mu_product": 1.0, "exp_avg": m, "exp_avg_sq": v}
+            return {"step": count(), "mu_product": count(1.0), "exp_avg": m, "exp_avg_sq": v}
 
         beta1, beta2 = group["betas"]
         lr = number(group["lr"])
         decay, decoupled = group["weight_decay"], group["decoupled_weight_decay"]
         if decay and decoupled:
             decay = 1 - lr * decay
-        for some, grads, states in self._cohorts(params, lambda s: (s["step"], s["mu_product"]), start):
-            t = states[0]["step"] + 1
+        for some, grads, states, (steps, products) in self._cohorts(params, ("step", "mu_product"), start):
+            t = steps.numbers[0] + 1
             mu = beta1 * (1.0 - 0.5 * 0.96 ** (t * group["momentum_decay"]))
             mu_next = beta1 * (1.0 - 0.5 * 0.96 ** ((t + 1) * group["momentum_decay"]))
-            product = kept(states[0]["mu_product"] * kept(mu))
+            product = kept(products.numbers[0] * kept(mu))
             m, v = [s["exp_avg"] for s in states], [s["exp_avg_sq"] for s in states]
             new = nadam_update(
                 some, grads, m, v, lr * (1 - mu) / (1 - product), lr * mu_next / (1 - product * mu_next), 1 - beta2**t,
                 1 - beta1, beta2, 1 - beta2, group["eps"], decay, decoupled, group["maximize"],
             )  # fmt: skip
             assign([*some, *m, *v], new)
-            for state in states:
-                state["step"], state["mu_product"] = t, product
+            steps.set(t)
+            products.set(product)
 
 
 @update
@@ -183,15 +183,15 @@ class RAdam(Optimizer):
     def _update(self, group: Group, params: list[Tensor]) -> None:
         def start(p: Tensor) -> dict[str, Any]:
             m, v = zeros_like_all([p, p])
-            return {"step": 0.0, "exp_avg": m, "exp_avg_sq": v}
+            return {"step": count(), "exp_avg": m, "exp_avg_sq": v}
 
         beta1, beta2 = group["betas"]
         lr = number(group["lr"])
         decay, decoupled = group["weight_decay"], group["decoupled_weight_decay"]
         if decay and decoupled:
             decay = 1 - lr * decay
-        for some, grads, states in self._cohorts(params, "step", start):
-            t = states[0]["step"] + 1
+        for some, grads, states, (steps,) in self._cohorts(params, ("step",), start):
+            t = steps.numbers[0] + 1
             correction2 = 1 - beta2**t
             longest = 2 / (1 - beta2) - 1  # rho_infinity and rho_t of the paper's algorithm 2
             rho = longest - 2 * t * beta2**t / correction2
@@ -205,5 +205,4 @@ class RAdam(Optimizer):
                 group["maximize"],
             )  # fmt: skip
             assign([*some, *m, *v], new)
-            for state in states:
-                state["step"] = t
+            steps.set(t)

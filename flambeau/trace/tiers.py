@@ -267,14 +267,6 @@ def stays_in_pieces(tr: Trace) -> bool:
     return MODE[0] == PIECES or (bool(cuts) and _any_sizes.passes.get(cuts[0][1], 0) >= KNOWN)
 
 
-def is_new() -> bool:
-    """Whether this thread's program is on a path that runs in pieces."""
-    from flambeau.trace.recorder import Trace, local
-
-    tr = local.trace
-    return type(tr) is Trace and in_pieces(tr) and not tr.held
-
-
 def may_cut(tr: Trace) -> bool:
     """Whether the trace can end before a call that has no edge: something is pending, and it is not recorded as a whole."""
     if tr.held or MODE[0] == WHOLE or (in_pieces(tr) and not tr.tensors):

@@ -23,8 +23,8 @@ import flambeau
 Event = tuple[str, Any]
 # Same numbers, up to rounding that a few steps have made larger.
 TOLERANCE = 1e-6
-# Of a state: what is a number here and a tensor there, or becomes one (docs/differences.md). What LBFGS writes its steps to ("al") is left out.
-_NUMBERS = frozenset(("step", "eta", "mu", "mu_product", "t", "H_diag"))
+# Of a state: what is of another dtype there after it was loaded, or a tensor (docs/differences.md). What LBFGS writes its steps to ("al") is left out.
+_NUMBERS = frozenset(("eta", "mu", "mu_product", "t", "H_diag"))
 OPTIMIZERS = ("SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam", "ASGD", "Rprop", "LBFGS")
 
 
@@ -150,7 +150,7 @@ class Program:
     def load(self) -> Any:
         if self.saved is not None:
             self.net.load_state_dict(self.saved[0])
-            self.steps.load_state_dict(copy.deepcopy(self.saved[1]))  # PyTorch takes over the tensor "step" itself, and goes on counting in it
+            self.steps.load_state_dict(copy.deepcopy(self.saved[1]))  # the optimizer takes over its tensors, and goes on counting in them
             if self.saved[2] is not None:
                 self.schedule.load_state_dict(self.saved[2])
             self.m.set_rng_state(self.saved[3])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -89,7 +90,7 @@ def test_a_resumed_run_goes_on_with_the_same_numbers(name: str) -> None:
         step(p, optimizer)
     q = ft.nn.Parameter(p.detach().clone())
     resumed = getattr(ft.optim, name)([q], **settings)
-    resumed.load_state_dict(optimizer.state_dict())
+    resumed.load_state_dict(copy.deepcopy(optimizer.state_dict()))  # as in PyTorch, it would share the tensors of the dict
     for _ in range(3):
         step(p, optimizer)
         step(q, resumed)
