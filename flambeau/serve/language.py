@@ -71,12 +71,16 @@ class CausalModule(LanguageModel):
 
     def _scores(self, rows: list[list[int]]) -> Any:
         rows = [r[-self.context :] for r in rows]
+        return self._of_last(self._window(rows), [len(r) - 1 for r in rows])
+
+    def _window(self, rows: list[list[int]]) -> Any:
+        """The rows side by side, padded at the end."""
         longest = max(map(len, rows))
         width = min(-(-longest // _STEP) * _STEP, max(self.context, longest))
         window = np.zeros((len(rows), width), np.int64)
         for i, r in enumerate(rows):
             window[i, : len(r)] = r
-        return self._of_last(window, [len(r) - 1 for r in rows])
+        return window
 
     def _of_last(self, window: Any, last: list[int]) -> Any:
         """The scores after the last token of each row of a window."""

@@ -268,6 +268,7 @@ def load_pt2(path: Path, mapped: bool = False) -> Program:
 
     ranges = {n: (r.lower, r.upper) for n, r in program.range_constraints.items()}
     made_program = _Ranged(run, inputs, outputs, batched, limit.upper if limit is not None else None, "flambeau_pt2")
+    made_program.module = module
     made_program.ranges = [
         (i, d, str(n.expr), *ranges.get(str(n.expr), (0, None)))
         for i, s in enumerate([x for x in signature.input_specs if x.kind is InputKind.USER_INPUT and isinstance(nodes[x.arg.name].meta.get("val"), Tensor)])
@@ -280,6 +281,7 @@ class _Ranged(TensorProgram):
     """A program that holds for some sizes: (input, dim, name of the size, least, most)."""
 
     ranges: list[tuple[int, int, str, int, int | None]] = []
+    module: Any = None  # its graph
 
     def check(self, arrays: Arrays) -> None:
         """BadRequest for sizes for which the program does not hold."""

@@ -212,7 +212,10 @@ class Repository:
         version.program = program
         speaking = None
         if words is not None:
-            speaking = self._speaking(version, text.LanguageProgram(program, words, batch_sizes(most)), most, settings)
+            language = text.LanguageProgram(program, words, batch_sizes(most))
+            if language.whole:
+                log.warning("no keys and values kept", extra={"fields": {"model": name, "version": number, "why": language.whole}})
+            speaking = self._speaking(version, language, most, settings)
 
         async def start() -> None:
             if speaking is not None:

@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from flambeau.export.archive import VOCABULARY, extra_file
+from flambeau.serve.decoding import Decoder, Forms, Kept, WholeOnly
 from flambeau.serve.errors import BadRequest
 from flambeau.serve.language import CausalModule
 from flambeau.serve.packages import package
@@ -84,8 +85,16 @@ def _tokenizer(folder: Path) -> Text:
     return Text(lambda text: list(made.encode(text).ids), lambda ids: str(made.decode(ids)), made.get_vocab_size(), ends)
 
 
+_TRIED: Final = (9, 5)  # lengths of the texts by which the ways to decode are compared
+_TRIED_STEPS: Final = 4
+_WARM: Final = 256  # positions up to which plans are made before the first request
+
+
 class LanguageProgram(CausalModule):
-    """A LanguageModel over a program that maps tokens [n, t] to scores [n, t, vocabulary]."""
+    """A LanguageModel over a program that maps tokens [n, t] to scores [n, t, vocabulary].
+
+    `whole`: why each step computes the whole window, as CausalModule does; empty where keys and values are kept and a step computes one token (decoding.py).
+    """
 
     def __init__(self, program: Program, text: Text, rows: Sequence[int]) -> None:
         """`rows`: the batch sizes that windows are padded to, so that few plans are made. ValueError for a program of another form."""
@@ -99,6 +108,48 @@ class LanguageProgram(CausalModule):
         self._program = TensorProgram(program.function, program.inputs, program.outputs, True, program.largest, program.platform)
         self._rows = rows
         self._program.pad_to(rows)
+        self.whole = ""
+        try:
+            module = getattr(program, "module", None)
+            if module is None:
+                raise WholeOnly("only programs of torch.export are run token by token")
+            self._decode(Forms(module, self.context))
+        except WholeOnly as error:
+            self.whole = str(error)
+
+    def _decode(self, forms: Forms) -> None:
+        """Keep keys and values from now on. WholeOnly if the scores are not those of the whole window then."""
+        self._decoder = Decoder(forms, self._rows)
+        self._reader = TensorProgram(lambda given: forms.read(*given), self._program.inputs, self._program.outputs, True, 1, "")
+        self._reader.pad_to([1])
+        random = np.random.default_rng(0)
+        texts = [random.integers(0, self.text.count, min(n, self.context - _TRIED_STEPS)).tolist() for n in _TRIED if self.context > _TRIED_STEPS]
+        try:
+            read = [self.start(t) for t in texts]
+            self._compare([scores for _, scores in read], texts)
+            for _ in range(_TRIED_STEPS):
+                more = random.integers(0, self.text.count, len(texts)).tolist()
+                texts = [[*t, n] for t, n in zip(texts, more, strict=True)]
+                self._compare(self.step([state for state, _ in read], more), texts)
+        except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError) as error:
+            raise WholeOnly(f"{type(error).__name__}: {error}") from error
+
+    def _compare(self, scores: Any, texts: list[Tokens]) -> None:
+        whole = self._scores(texts)
+        if not np.allclose(scores, whole, rtol=1e-3, atol=1e-3 * float(np.abs(whole).max(initial=0.0))):
+            raise WholeOnly("token by token it gives other scores: positions meet elsewhere than in attention")
+
+    def start(self, tokens: Tokens) -> tuple[Any, Any]:
+        """Read a prompt, padded to a multiple of 32 tokens."""
+        if self.whole:
+            return super().start(tokens)
+        scores, *kept = self._reader.run_many([[self._window([tokens]).astype(self._program.inputs[0].dtype)]])[0]
+        n = len(tokens)
+        return Kept(n, [a[0, :, :n].copy() for a in kept]), scores[0, n - 1].astype(np.float32)
+
+    def step(self, states: list[Any], tokens: Tokens) -> Any:
+        """A token more of each sequence."""
+        return super().step(states, tokens) if self.whole else self._decoder.append(states, tokens)
 
     def encode(self, text: str) -> Tokens:
         """By the vocabulary."""
@@ -109,10 +160,18 @@ class LanguageProgram(CausalModule):
         return self.text.decode(tokens)
 
     def warm_up(self) -> None:
-        """A plan for each number of sequences in a short window; longer windows get theirs when they come."""
-        for n in self._rows:
+        """A plan for each number of sequences and for short texts; longer ones get theirs when they come."""
+        if self.whole:
+            for n in self._rows:
+                for _ in range(4):
+                    self.step([[0] for _ in range(n)], [0] * n)
+            return
+        for room in [n for n in self._decoder.lengths if n <= _WARM]:
+            length = min(room, self.context) - 1
             for _ in range(4):
-                self.step([[0] for _ in range(n)], [0] * n)
+                state, _ = self.start([0] * length)
+            for n in self._rows:
+                self.step([Kept(length, [a.copy() for a in state.stored]) for _ in range(n)], [0] * n)
 
     def _of_last(self, window: Any, last: list[int]) -> Any:
         made = self._program.run_many([[window.astype(self._program.inputs[0].dtype)]])[0][0]
