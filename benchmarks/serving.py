@@ -1,6 +1,7 @@
 """How fast `flambeau serve` answers: the digits' network on the loopback, by wrk where it is installed, else by threads; processor time per request, too.
 
 `python benchmarks/serving.py [--workers N] [--seconds S] [--connections C]`. The server and the load share the machine; nothing but 127.0.0.1 is asked.
+`--text` instead has a small GPT write for so many clients: tokens a second, and processor time each.
 `--soak SECONDS` instead runs the server under reloads, kills of workers, malformed bodies, slow and vanishing clients, and checks each answer.
 """
 
@@ -25,6 +26,8 @@ from pathlib import Path
 
 import flambeau as torch
 from flambeau.cli.demo import DigitNet
+from flambeau.cli.demo_gpt import GPT
+from flambeau.export.archive import VOCABULARY
 
 SCRIPT = """local f=io.open("{body}"); local b=f:read("*a"); f:close()
 wrk.method="POST"; wrk.body=b; wrk.headers["Content-Type"]="application/json"
@@ -157,6 +160,38 @@ def load(folder: Path, workers: int, connections: int, seconds: float) -> None:
               f"{os.getloadavg()[0]:.1f} |", flush=True)  # fmt: skip
 
 
+def write(folder: Path, connections: int) -> None:
+    """One row of the table of language models: every client has three answers of 60 tokens, after a first one that is not measured."""
+    torch.manual_seed(0)
+    letters, context = [chr(40 + i) for i in range(70)], 96
+    dims = {0: torch.export.Dim("batch", min=1, max=64), 1: torch.export.Dim("length", min=1, max=context)}
+    program = torch.export.export(GPT(len(letters), 96, 4, 3, context).eval(), (torch.randint(0, 70, (3, 7)),), dynamic_shapes=(dims,))
+    at = folder / "gpt" / "1"
+    at.mkdir(parents=True)
+    torch.export.save(program, str(at / "model.pt2"), extra_files={VOCABULARY: json.dumps({"tokens": letters})})
+    (folder / "gpt" / "config.toml").write_text("max_batch_size = 16\n")
+    made: list[int] = []
+
+    def ask(port: int, client: int, rounds: int) -> None:
+        c = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+        for turn in range(rounds):
+            prompt = "".join([letters[(client * 7 + k * 3 + turn) % len(letters)] for k in range(10 + client % 16)])
+            c.request("POST", "/v1/completions", json.dumps({"model": "gpt", "prompt": prompt, "max_tokens": 60, "temperature": 0}))
+            made.append(json.loads(c.getresponse().read())["usage"]["completion_tokens"])
+
+    with serving(folder, 1, "--poll", "0") as (process, port):
+        for rounds in (1, 3):
+            made.clear()
+            before, begun = seconds_used(process.pid), time.monotonic()
+            threads = [threading.Thread(target=ask, args=(port, i, rounds)) for i in range(connections)]
+            for t in threads:
+                t.start()
+            for t in threads:
+                t.join()
+        used, took, count = seconds_used(process.pid) - before, time.monotonic() - begun, sum(made)
+    print(f"| {connections} | {count} | {count / took:,.0f} | {used / count * 1e6:.0f} | {os.getloadavg()[0]:.1f} |", flush=True)
+
+
 def soak(folder: Path, seconds: float, workers: int = 2) -> int:
     """Everything at once; 0 if no answer was wrong, no request was lost without an error, and memory did not grow."""
     models = {1: export(folder, 1, 1)}
@@ -263,6 +298,7 @@ def main() -> int:
     parser.add_argument("--workers", type=int, nargs="*", default=[1, 2])
     parser.add_argument("--connections", type=int, default=16)
     parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--text", action="store_true", help="measure a language model")
     parser.add_argument("--soak", type=float, metavar="SECONDS", help="900: the long form")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as apart:
@@ -270,6 +306,10 @@ def main() -> int:
         folder.mkdir()
         if options.soak:
             return soak(folder, options.soak)
+        if options.text:
+            print("| connections | tokens | tokens/s | processor us/token | load |\n|" + "---|" * 5)
+            write(folder, min(options.connections, 256))
+            return 0
         print("| load by | workers | connections | requests/s | median | p99 | processor us/request | processors used | failed | load |\n|" + "---|" * 10)
         for workers in options.workers:
             load(folder, workers, min(options.connections, 256), min(options.seconds, 60.0))

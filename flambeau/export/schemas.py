@@ -23,7 +23,7 @@ from flambeau.tensor import Tensor
 # Overloads of a tensor and a number that PyTorch's Python functions never mean: the number goes with the overload of two tensors.
 NUMBER_AS_TENSOR: Final = frozenset("add add_ sub sub_ mul mul_ div div_ true_divide rsub floor_divide floor_divide_ divide multiply subtract".split())
 _NOT_FROM_PYTHON: Final = frozenset(
-    [f"{n}.{o}" for n in NUMBER_AS_TENSOR - {"rsub"} for o in ("Scalar", "Scalar_mode")] + ["where.Scalar", "size.int", "size", "split", "split.sizes"]
+    [f"{n}.{o}" for n in NUMBER_AS_TENSOR - {"rsub"} for o in ("Scalar", "Scalar_mode")] + ["size.int", "size", "split", "split.sizes"]
 )
 
 

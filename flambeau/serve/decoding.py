@@ -45,7 +45,8 @@ class Kept:
 
 def lengths(most: int) -> list[int]:
     """The numbers of positions that rows have room for: 32, 64, 128, ..., the last of them `most` or a little more."""
-    sizes, last = [], -(-most // _SHORTEST) * _SHORTEST
+    sizes: list[int] = []
+    last = -(-most // _SHORTEST) * _SHORTEST
     while not sizes or sizes[-1] < last:
         sizes.append(min(_SHORTEST << len(sizes), last))
     return sizes
@@ -82,7 +83,9 @@ class Forms:
         with flambeau.no_grad():
             kept = self.read(flambeau.zeros(1, 2, dtype=flambeau.int64))[1:]
         if any(t.dim() != 4 or t.shape[0] != 1 or t.shape[2] != 2 or t.dtype is not flambeau.float32 for t in kept):
-            raise WholeOnly(f"keys and values of two tokens are {kept[0].dtype} of shape {list(kept[0].shape)}: float32 (batch, heads, length, features) is wanted")
+            raise WholeOnly(
+                f"keys and values of two tokens are {kept[0].dtype} of shape {list(kept[0].shape)}: float32 (batch, heads, length, features) is wanted"
+            )
         self.rows = [(t.shape[1], t.shape[3]) for t in kept]  # of each array of keys or values: heads and features
 
     def _asks_size(self, n: Node) -> bool:
@@ -165,8 +168,8 @@ class Forms:
                 if mask is not None:
                     own = self._of_rows(mask, positions, room)
                     allowed = own & seen if own.dtype is flambeau.bool else flambeau.where(seen, own, -math.inf)
-                return F.scaled_dot_product_attention(
-                    q, *whole, attn_mask=allowed, scale=_argument(node, 6, "scale"), enable_gqa=bool(_argument(node, 7, "enable_gqa", False)))  # fmt: skip
+                grouped = bool(_argument(node, 7, "enable_gqa", False))
+                return F.scaled_dot_product_attention(q, whole[0], whole[1], attn_mask=allowed, scale=_argument(node, 6, "scale"), enable_gqa=grouped)
             if node not in self.follows or not any(i in self.tables for i in node.all_input_nodes):
                 return NotImplemented
             rank = max([known[i].dim() for i in node.all_input_nodes if i in self.follows and isinstance(known[i], Tensor)], default=0)

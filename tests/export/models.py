@@ -119,7 +119,7 @@ def models(torch: Any) -> Any:
             self.count.add_(1)
             a, b = x[1:, 0], x[:, None, ::2]
             c, d = x.split([1, 3], 1)
-            e = torch.cat([d, c], -1).masked_fill(x > 0.5, -1.0) + torch.where(x > 0, x, 0.0)
+            e = torch.cat([d, c], -1).masked_fill(x > 0.5, -1.0) + torch.where(x > 0, x, 0.0) + torch.where(x > 1, 0.25, -0.5)
             g = x.clone()
             g[0] = 1
             g[:, 1] = x[:, 2]
