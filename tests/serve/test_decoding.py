@@ -40,7 +40,8 @@ class Rotated(nn.Module):
 
         place = torch.arange(t)
         near = (place[:, None] >= place[None]) & (place[:, None] - place[None] < 40)
-        masks = {"causal": {"is_causal": True}, "bool": {"attn_mask": near}, "float": {"attn_mask": torch.where(near, 0.0, float("-inf")) - (place[:, None] - place[None]).abs() * 0.1}}
+        slope = torch.where(near, 0.0, float("-inf")) - (place[:, None] - place[None]).abs() * 0.1
+        masks = {"causal": {"is_causal": True}, "bool": {"attn_mask": near}, "float": {"attn_mask": slope}}
         for q, k, v, out in self.layers:
             a, c, d = (f(x).view(b, t, -1, 6).transpose(1, 2) for f in (q, k, v))
             y = F.scaled_dot_product_attention(turned(a), turned(c), d, scale=0.5, enable_gqa=True, **masks[self.mask])
