@@ -189,6 +189,8 @@ def _lazy_softmax(name: str) -> Any:
             if axis is None:
                 raise TypeError(f'{name}() missing 1 required positional arguments: "dim"')
             dim = axis
+        elif axis is not None:
+            raise TypeError(f"{name}() got an unexpected keyword argument 'axis': 'dim' is given, too")
         return found(self, dim, 3, dtype)
 
     method.__name__ = method.__qualname__ = name
@@ -264,10 +266,10 @@ _LAZY_MODULES |= frozenset(  # Modules that programs import for their names; mos
     "_custom_ops quasirandom nested _VF _prims_common _higher_order_ops".split()
 )
 _FROM_FUNCTIONAL = frozenset(
-    "adaptive_avg_pool1d avg_pool1d bilinear celu conv1d conv2d conv3d conv_transpose1d conv_transpose2d "
+    "adaptive_avg_pool1d avg_pool1d bilinear conv1d conv2d conv3d conv_transpose1d conv_transpose2d "
     "conv_transpose3d cosine_similarity "
     "hardshrink "
-    "pairwise_distance pixel_shuffle pixel_unshuffle prelu rms_norm selu".split()
+    "pairwise_distance pixel_shuffle pixel_unshuffle prelu rms_norm".split()
 )
 _LAZY_NAMES = {
     "set_sync": "flambeau.errors", "is_sync": "flambeau.errors", "set_traceback": "flambeau.errors",
@@ -327,7 +329,7 @@ _LAZY_NAMES |= dict.fromkeys(
     "flambeau.nn.functional.native",
 )
 _LAZY_NAMES |= dict.fromkeys(
-    "softmax log_softmax threshold dropout alpha_dropout feature_alpha_dropout rrelu layer_norm group_norm max_pool1d max_pool2d kl_div "
+    "softmax log_softmax celu selu threshold dropout alpha_dropout feature_alpha_dropout rrelu layer_norm group_norm max_pool1d max_pool2d kl_div "
     "cosine_embedding_loss margin_ranking_loss triplet_margin_loss ctc_loss".split(), "flambeau.nn.functional.native_names"
 )  # fmt: skip
 _LAZY_NAMES |= dict.fromkeys(

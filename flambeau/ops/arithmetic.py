@@ -130,11 +130,15 @@ def true_divide(input: Tensor | Number, other: Tensor | Number) -> Tensor:
     return _quotient(input, other)
 
 
+_NO_SLOPE = "derivative for aten::floor_divide is not implemented."
+
+
 @operation(method=True, inplace=True, out=True)
 @over_operands
 def floor_divide(input: Tensor | Number, other: Tensor | Number) -> Tensor:
     """The quotient rounded towards minus infinity."""
-    return prim.div_floor(*promote(input, other))
+    quotient = prim.div_floor(*promote(prim.detach(input) if hasattr(input, "_meta") else input, prim.detach(other) if hasattr(other, "_meta") else other))
+    return tied(quotient, *[x for x in (input, other) if hasattr(x, "_meta")], refused=_NO_SLOPE)
 
 
 @operation(method=True, inplace=True, out=True)

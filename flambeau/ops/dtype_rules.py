@@ -22,7 +22,7 @@ _LETTERS: Final = {
     "U": dtypes.UNSIGNED, "e": (*dtypes.FLOATS8, dtypes.float4_e2m1fn_x2), "C": (dtypes.complex32,), "4": (dtypes.float4_e2m1fn_x2,),
 }  # fmt: skip
 _POLYNOMIALS: Final = " ".join([
-    f"special_{name} special_{name}_orders" for name in (
+    f"special_{name}" for name in (
         "chebyshev_polynomial_t chebyshev_polynomial_u chebyshev_polynomial_v chebyshev_polynomial_w hermite_polynomial_h hermite_polynomial_he "
         "laguerre_polynomial_l legendre_polynomial_p shifted_chebyshev_polynomial_t shifted_chebyshev_polynomial_u shifted_chebyshev_polynomial_v "
         "shifted_chebyshev_polynomial_w"
@@ -209,7 +209,8 @@ def refuse_dtypes(name: str, kinds: Sequence[str], args: Sequence[Any]) -> None:
         wanted = of_type(a)
         if isinstance(wanted, dtype):
             return refuse_dtype(name, wanted)
-    d = result_type(*given) if plain in _COMMON else tensors[0]._meta.dtype
+    common = plain in _COMMON or all(kind == "operand" for kind in kinds)
+    d = result_type(*given) if common else tensors[0]._meta.dtype
     if plain == "clamp" and len(given) == 2 and not any(t._meta.wrapped for t in tensors) and len(tensors) == 2:
         name = "clamp_min"  # one bound, a tensor: a maximum or a minimum, which has a kernel for more dtypes
     refuse_dtype(name, d)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Sequence
 from math import prod as product_of
 from typing import TYPE_CHECKING, Any
 
 from flambeau import dtypes
+from flambeau.dtypes import promote_types
 from flambeau.foreign import refuse
 from flambeau.ops import primitives as prim
 from flambeau.ops.dtype_rules import refuse_dtype
@@ -262,7 +264,7 @@ def addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Number = 1, a
 @operation(method=True, inplace=True, out=True)
 def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
     """beta * input + alpha * outer(vec1, vec2)."""
-    kind = result_type(input, vec1, vec2)
+    kind = functools.reduce(promote_types, [x._meta.dtype for x in (input, vec1, vec2)])  # one without dims counts as much
     for what, number in (("beta", beta), ("alpha", alpha)):
         if isinstance(number, bool) and kind is not dtypes.bool_:
             raise RuntimeError(f"addr(): Boolean {what} only supported for Boolean results, but the result is {kind}; give a number")

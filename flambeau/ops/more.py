@@ -78,10 +78,10 @@ def _view_in_place(name: str) -> Any:
 def resize_(self: Tensor, *sizes: Any, size: Any = MISSING, memory_format: Any = None) -> Tensor:
     """Another shape in place, contiguous in the memory format: the first elements of the storage are kept, new ones are uninitialised."""
     from flambeau.ops.creation import check_counts, empty
-    from flambeau.ops.shape import named_sizes, sizes_of
+    from flambeau.ops.shape import sizes_given
     from flambeau.trace.strides import format_strides
 
-    shape = sizes_of(sizes) if sizes else named_sizes("resize_", "size", size)
+    shape = sizes_given("resize_", "size", sizes, size)
     if self.requires_grad:
         raise RuntimeError("cannot resize variables that require grad")
     if tuple(self.shape) == shape:
@@ -251,6 +251,8 @@ def _copy_of_view(name: str) -> Any:
         from flambeau.trace.mutation import into
         from flambeau.trace.recorder import name_operation
 
+        if name == "alias" and args:
+            raise TypeError(f"alias_copy() takes 1 positional argument but {len(args) + 1} were given")
         method = {"alias": "view_as", "view": "reshape"}.get(name, name)  # a copy of any view, whether or not there is one
         try:
             made = getattr(input, method)(*((input,) if name == "alias" else args), **kwargs)

@@ -71,7 +71,10 @@ def _widths(y: Tensor, x: Any, d: int) -> Any:
         if x.shape[0] != n:
             raise RuntimeError(f"trapezoid: There must be one `x` value for each sample point: got {x.shape[0]} for dim {d} of shape {tuple(y.shape)}")
         return (x[1:] - x[:-1]).reshape([-1 if i == d else 1 for i in range(y.ndim)])
-    return x.narrow(d - y.ndim, 1, n - 1) - x.narrow(d - y.ndim, 0, n - 1)
+    if x.ndim < y.ndim:
+        x = x.reshape((*[1] * (y.ndim - x.ndim), *x.shape))
+    n = max(x.shape[d] - 1, 0)  # the dim is counted as that of y is, also where x has more
+    return x.narrow(d, x.shape[d] - n, n) - x.narrow(d, 0, n)
 
 
 def _refuse_bools(name: str, y: Tensor, x: Any) -> None:
@@ -223,13 +226,14 @@ def histogram(input: Tensor, bins: Any, *, range: tuple[float, float] | None = N
     refuse_dtype("histogram", input.dtype)
     from flambeau.ops.creation import linspace
     from flambeau.ops.selection import bincount
+    from flambeau.queries import contiguous_format
     from flambeau.ops.sorting import searchsorted
 
     x = input.detach().reshape(-1)
     if not x.dtype.is_floating_point:
         raise NotImplementedError(f'"histogram_cpu" not implemented for {x.dtype.name}: convert it to floating point first')
     if hasattr(bins, "_meta"):
-        edges = bins
+        edges = bins.detach().clone(memory_format=contiguous_format)
     else:
         if bins <= 0:
             raise RuntimeError(f"torch.histogram(): bins must be > 0, but got {bins} for dimension 0")

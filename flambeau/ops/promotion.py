@@ -132,11 +132,11 @@ def in_float32(body: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(body)
     def wide(*args: Any, **kwargs: Any) -> Any:
-        narrow = {x._meta.dtype for x in args if hasattr(x, "_meta") and x._meta.dtype.is_floating_point and not x._meta.wrapped}
-        if not narrow or not narrow <= {dtypes.float16, dtypes.bfloat16}:
+        tensors = [x for x in args if hasattr(x, "_meta") and not x._meta.wrapped]
+        kind = result_type(*tensors) if tensors else None
+        if kind not in (dtypes.float16, dtypes.bfloat16):
             return body(*args, **kwargs)
-        kind = functools.reduce(promote_types, narrow)
-        result = body(*[convert(x, dtypes.float32) if hasattr(x, "_meta") and x._meta.dtype in narrow else x for x in args], **kwargs)
+        result = body(*[convert(x, dtypes.float32) if hasattr(x, "_meta") and x._meta.dtype.is_floating_point else x for x in args], **kwargs)
         return convert(result, kind) if result._meta.dtype is dtypes.float32 else result
 
     return wide

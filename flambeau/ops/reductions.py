@@ -455,6 +455,7 @@ def norm(input: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, 
     if p is not None and not isinstance(p, str):
         must_be("norm", "p number", p)
     must_be("norm", "dim int[1]?", dim)
+    must_be("norm", "keepdim bool", keepdim)
     order = 2.0 if p is None or isinstance(p, str) else float(p)
     need_identity(input, order, tuple(dim) if isinstance(dim, list) else dim)
     result = vector_norm_op(input, order, tuple(dim) if isinstance(dim, list) else dim, keepdim, dtype)

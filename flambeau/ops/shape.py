@@ -69,8 +69,12 @@ def _size(a: Any) -> int:
         raise TypeError(f"sizes must be integers, but got {a!r}, a {type(a).__name__}; convert it with int() if that is meant") from None
 
 
-def named_sizes(function: str, name: str, sizes: Any) -> tuple[int, ...]:
-    """The sizes of `function(name=sizes)`; TypeError where they are missing."""
+def sizes_given(function: str, name: str, by_position: tuple[Any, ...], sizes: Any) -> tuple[int, ...]:
+    """The sizes of `function(*by_position)` or of `function(name=sizes)`; TypeError where they are missing, or given twice."""
+    if by_position:
+        if sizes is not MISSING:
+            raise TypeError(f"{function}() got multiple values for argument '{name}'")
+        return sizes_of(by_position)
     if sizes is MISSING:
         raise TypeError(f'{function}() missing 1 required positional arguments: "{name}"')
     return sizes_of((sizes,))
@@ -130,7 +134,7 @@ def _reshape(input: Tensor, shape: tuple[int, ...]) -> Tensor:
 @remembered
 def reshape(input: Tensor, *sizes: Any, shape: Any = MISSING) -> Tensor:
     """The same elements under another shape (one size may be -1): a view where possible, else a copy."""
-    return _reshape(input, sizes_of(sizes) if sizes else named_sizes("reshape", "shape", shape))  # type: ignore[no-any-return]
+    return _reshape(input, sizes_given("reshape", "shape", sizes, shape))  # type: ignore[no-any-return]
 
 
 @operation(name="view")
@@ -180,7 +184,7 @@ def view(input: Tensor, *shape: Any, dtype: Any = None, size: Any = MISSING) -> 
         dtype = shape[0]
     if dtype is not None:
         return _of_its_own(_view_dtype(input, dtypes.of_type(dtype)), input)
-    return _view(input, sizes_of(shape) if shape else named_sizes("view", "size", size))  # type: ignore[no-any-return]
+    return _view(input, sizes_given("view", "size", shape, size))  # type: ignore[no-any-return]
 
 
 @remembered
@@ -221,7 +225,7 @@ def _unflatten(input: Tensor, dim: int, sizes: tuple[int, ...]) -> Tensor:
 @remembered
 def unflatten(input: Tensor, dim: int, *several: Any, sizes: Any = MISSING) -> Tensor:
     """One dimension as several (one size may be -1)."""
-    return _unflatten(input, dim, sizes_of(several) if several else named_sizes("unflatten", "sizes", sizes))  # type: ignore[no-any-return]
+    return _unflatten(input, dim, sizes_given("unflatten", "sizes", several, sizes))  # type: ignore[no-any-return]
 
 
 @operation(method=True)
@@ -244,7 +248,7 @@ def _permute(input: Tensor, dims: tuple[int, ...]) -> Tensor:
 @remembered
 def permute(input: Tensor, *order: Any, dims: Any = MISSING) -> Tensor:
     """The dimensions in another order: a view."""
-    return _permute(input, sizes_of(order) if order else named_sizes("permute", "dims", dims))  # type: ignore[no-any-return]
+    return _permute(input, sizes_given("permute", "dims", order, dims))  # type: ignore[no-any-return]
 
 
 @operation(method=True, aliases=("swapdims",))
@@ -326,7 +330,7 @@ def _expand(input: Tensor, shape: tuple[int, ...]) -> Tensor:
 @remembered
 def expand(input: Tensor, *sizes: Any, size: Any = MISSING, implicit: bool = False) -> Tensor:
     """Dimensions of size 1 (and new ones in front) repeated without copying; -1 keeps a size."""
-    return _expand(input, sizes_of(sizes) if sizes else named_sizes("expand", "size", size))  # type: ignore[no-any-return]
+    return _expand(input, sizes_given("expand", "size", sizes, size))  # type: ignore[no-any-return]
 
 
 @remembered
@@ -446,6 +450,8 @@ def to(
     if other is not None:
         args = (other, *args)
     dtype = dtypes.of_type(dtype)
+    if dtype is not None and not isinstance(dtype, dtypes.dtype):
+        raise TypeError(f"to() received an invalid combination of arguments: argument 'dtype' must be torch.dtype, not {type_name(dtype)}")
     given = [dtypes.of_type(a) for a in args]
     flags = 1 if given and (isinstance(given[0], dtypes.dtype) or hasattr(given[0], "_meta")) else 2  # `to(dtype, ...)` or `to(device, dtype, ...)`
     for position, a in enumerate(given):
@@ -593,7 +599,7 @@ _split_method.__name__ = _split_method.__qualname__ = "split"
 @remembered
 def _broadcast_to_method(self: Tensor, *sizes: Any, size: Any = MISSING) -> Tensor:
     """expand to `size`."""
-    return _expand(self, sizes_of(sizes) if sizes else named_sizes("broadcast_to", "size", size))  # type: ignore[no-any-return]
+    return _expand(self, sizes_given("broadcast_to", "size", sizes, size))  # type: ignore[no-any-return]
 
 
 _broadcast_to_method.__name__ = _broadcast_to_method.__qualname__ = "broadcast_to"
@@ -733,7 +739,7 @@ def _flip(input: Tensor, dims: tuple[int, ...]) -> Tensor:
 @remembered
 def flip(input: Tensor, *order: Any, dims: Any = MISSING) -> Tensor:
     """A copy with the order of the named dimensions reversed."""
-    return _flip(input, sizes_of(order) if order else named_sizes("flip", "dims", dims))  # type: ignore[no-any-return]
+    return _flip(input, sizes_given("flip", "dims", order, dims))  # type: ignore[no-any-return]
 
 
 @remembered
@@ -800,7 +806,7 @@ def _repeat(input: Tensor, repeats: tuple[int, ...]) -> Tensor:
 @remembered
 def repeat(input: Tensor, *counts: Any, repeats: Any = MISSING) -> Tensor:
     """The tensor copied so many times along each dimension."""
-    given = sizes_of(counts) if counts else named_sizes("repeat", "repeats", repeats)
+    given = sizes_given("repeat", "repeats", counts, repeats)
     if min(given, default=0) < 0:
         raise RuntimeError(f"repeat(): Trying to create tensor with negative dimension {min(given)}: {list(given)}")
     return _repeat(input, given)  # type: ignore[no-any-return]
@@ -809,7 +815,7 @@ def repeat(input: Tensor, *counts: Any, repeats: Any = MISSING) -> Tensor:
 @remembered
 def tile(input: Tensor, *repeats: Any, dims: Any = MISSING) -> Tensor:
     """repeat, with missing counts taken as 1."""
-    counts = sizes_of(repeats) if repeats else named_sizes("tile", "dims", dims)
+    counts = sizes_given("tile", "dims", repeats, dims)
     if min(counts, default=0) < 0:
         raise RuntimeError(f"tile(): Trying to create tensor with negative dimension {min(counts)}: {list(counts)}")
     return _repeat(input, (1,) * (input.ndim - len(counts)) + counts)  # type: ignore[no-any-return]
@@ -894,7 +900,7 @@ def _sum_to_size(input: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 def sum_to_size(input: Tensor, *sizes: Any, size: Any = MISSING) -> Tensor:
     """Summed over the dimensions that broadcasting `size` would have repeated."""
-    shape = sizes_of(sizes) if sizes else named_sizes("sum_to_size", "size", size)
+    shape = sizes_given("sum_to_size", "size", sizes, size)
     have = tuple(input._meta.shape)
     if have == shape and shape:  # a sum over no dims is a sum
         return input

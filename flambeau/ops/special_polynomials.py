@@ -1,7 +1,7 @@
 """Orthogonal polynomials of an order that is a number or a tensor: three-term recurrences. No gradients, as in PyTorch.
 
-Of low orders they are compositions; a tensor of orders is looked at. Of high ones, Chebyshev polynomials inside [-1, 1] are cosines and sines,
-and all others loops of native code, which run at once. An order below 0 gives 0, and so does one that no int64 holds, NaN among them.
+An order that is a low number is a composition. Tensors of orders are looked at. Of high orders, Chebyshev polynomials inside [-1, 1] are cosines and sines,
+and all others are loops of native code, which run at once. An order below 0 gives 0, and so does one that no int64 holds, NaN among them.
 """
 
 from __future__ import annotations
@@ -13,15 +13,18 @@ from typing import TYPE_CHECKING, Any
 from flambeau import dtypes
 from flambeau.ops import primitives as prim
 from flambeau.ops.arithmetic import where as torch_where
+from flambeau.ops.creation import empty_strided
 from flambeau.ops.creation import full as filled
 from flambeau.ops.dtype_rules import refuse_dtype
 from flambeau.ops.promotion import promote_float, result_type
 from flambeau.ops.registry import operation
+from flambeau.ops.result_strides import NUMBER, over_operands
 from flambeau.ops.shape import broadcast_tensors
 from flambeau.ops.special_bessel import either
 from flambeau.runtime import select
 from flambeau.trace.existing import from_buffer
 from flambeau.trace.mutation import into
+from flambeau.trace.strides import iterator_strides
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -49,24 +52,17 @@ RECURRENCES: dict[str, tuple[tuple[int, int], Recurrence]] = {
 }
 
 
-def _select(x: Any, n: Any, top: int, first: tuple[int, int], step: Recurrence) -> Any:
-    """p_n(x) for the orders n (a tensor, or the number `top`)."""
+def _low(x: Any, n: int, first: tuple[int, int], step: Recurrence) -> Any:
+    """p_n(x) for an order that is a number."""
     shape = tuple(x._meta.shape)
-    nothing = prim.full_of(shape, prim.constant(0, x.dtype))
+    if n < 0:
+        return prim.full_of(shape, prim.constant(0, x.dtype))
     p: Any = prim.full_of(shape, prim.constant(1, x.dtype))
-    values = [(0, p)]
-    if top > 0:
+    if n > 0:
         before, p = p, x * first[0] + first[1]
-        values.append((1, p))
-        for k in range(1, top):
+        for k in range(1, n):
             before, p = p, step(x, k, p, before)
-            values.append((k + 1, p))
-    if not hasattr(n, "_meta"):
-        return values[-1][1] if top >= 0 else nothing
-    result: Any = nothing
-    for k, value in values:
-        result = prim.where(prim.eq(n, prim.constant(k, n.dtype)), value, result)
-    return result
+    return p
 
 
 def _closed(kind: str, x: Any, n: Any) -> Any:
@@ -125,20 +121,12 @@ def _make(name: str, shifted: bool) -> Any:
     first, step = RECURRENCES[name]
     full = ("shifted_" if shifted else "") + name
 
-    def values(x: Any, n: Any, top: int) -> Any:
-        x = prim.detach(x)
-        return _select(2 * x - 1 if shifted else x, n, top, first, step)
-
     def of_number(x: Tensor, n: int) -> Tensor:
         (y,) = promote_float(x)
-        return values(y, n, n)  # type: ignore[no-any-return]
+        y = prim.detach(y)
+        return _low(2 * y - 1 if shifted else y, n, first, step)  # type: ignore[no-any-return]
 
-    def of_tensor(x: Tensor, n: Tensor, top: int) -> Tensor:
-        y, order = promote_float(x, n)
-        return values(y, prim.trunc(prim.detach(order)), top)  # type: ignore[no-any-return]
-
-    one = operation(name=f"special_{full}", public=False)(of_number)
-    many = operation(name=f"special_{full}_orders", public=False)(of_tensor)
+    one = operation(name=f"special_{full}", public=False)(over_operands(of_number))
 
     def function(input: Any, n: Any, *, out: Any = None) -> Any:
         refuse_dtype(one.operation.name, result_type(*[t for t in (input, n) if hasattr(t, "_meta")] or [input]))
@@ -152,20 +140,16 @@ def _make(name: str, shifted: bool) -> Any:
         else:
             order = n.detach() if hasattr(n, "_meta") else filled((), n, dtype=dtypes.float64 if isinstance(n, float) else dtypes.int64)
             x = input if hasattr(input, "_meta") else filled((), float(input), dtype=order.dtype if order.dtype.is_floating_point else None)
+            kind = result_type(*[t for t in (input, n) if hasattr(t, "_meta")])  # of the tensors that were given: numbers do not count
+            kind = kind if kind.is_floating_point else dtypes.get_default_dtype()
             if x.is_meta or order.is_meta:
-                result = result_type(x, order) if order is n else x.dtype
-                kind = result if result.is_floating_point else dtypes.get_default_dtype()
                 return into(out, (x + order).to(kind), full)
-            whole = _whole(order)
-            top = int(whole.max().item()) if whole.numel() else 0
-            if top < _LONG and order is n:
-                result = many(x, torch_where(whole < 0, -1, whole).to(n.dtype), max(top, -1))
-            else:
-                kind = result_type(x, order) if order is n else x.dtype
-                kind = kind if kind.is_floating_point else dtypes.get_default_dtype()
-                wide = dtypes.float64 if kind is dtypes.float64 else dtypes.float32
-                y, whole = broadcast_tensors(x.detach().to(wide), whole)
-                result = _high(name, 2 * y - 1 if shifted else y, whole).to(kind)
+            wide = dtypes.float64 if kind is dtypes.float64 else dtypes.float32
+            y, whole = broadcast_tensors(x.detach().to(wide), _whole(order))
+            result = _high(name, 2 * y - 1 if shifted else y, whole).to(kind)
+            strides = iterator_strides([t._meta if hasattr(t, "_meta") else NUMBER for t in (input, n)], tuple(result.shape))
+            if strides != result.stride():
+                result = empty_strided(tuple(result.shape), strides, dtype=kind).copy_(result)
         return into(out, result, one.operation.name)
 
     function.__name__ = function.__qualname__ = full

@@ -73,7 +73,10 @@ def heading(name: str, parameters: list[inspect.Parameter], scope: dict[str, Any
         star = True
     extra = (["out=None"] if out else []) + [f"{old}=None" for old, _ in aliases]
     head += ([] if star or not extra else ["*"]) + extra
-    lines = [f"    if {old} is not None: {new} = {old}" for old, new in aliases]
+    lines = []
+    for old, new in aliases:
+        wrong = f"raise TypeError(\"{name.rsplit('.', 1)[-1]}() got an unexpected keyword argument '{old}': '{new}' is given, too\")"
+        lines += [f"    if {old} is not None:", f"        if {new} is not D{names.index(new)}: {wrong}", f"        {new} = {old}"]
     lines += [f"    if {n} is MISSING: raise TypeError('{name.rsplit('.', 1)[-1]}() missing 1 required positional arguments: \"{n}\"')" for n in optional]
     if "*former_" in head:
         places = [p.name for p in parameters if p.kind is not p.KEYWORD_ONLY]

@@ -750,6 +750,8 @@ _EXACT = frozenset(
 )
 
 
+# Transforms whose results are real: they are cast to floats only.
+_REAL = frozenset(f"fft_{name}{dims}" for name in ("hfft", "irfft") for dims in ("", "2", "n"))
 # Constructors, which resize their `out` without a warning, and those of them that leave its shape where it has as many elements.
 _QUIET = frozenset("zeros ones full eye arange linspace logspace range randperm".split())
 _COUNTED = frozenset("arange linspace logspace range".split())
@@ -762,6 +764,8 @@ def write_over(target: Tensor, source: Tensor, name: str) -> None:
         raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type(target).__name__}")
     if (name in _EXACT or name.rsplit(".", 1)[-1].removeprefix("linalg_") in _EXACT) and source._meta.dtype is not target._meta.dtype:
         raise RuntimeError(f"{name}(): Expected out tensor to have dtype {source._meta.dtype.name}, but got {target._meta.dtype.name} instead")
+    if name in _REAL and target._meta.dtype.category != 2:
+        raise RuntimeError(f"{name}(): expects a floating point output tensor, but got {target._meta.dtype.name}")
     if name in ("any", "all") and target._meta.dtype not in (dtypes.bool_, dtypes.uint8):
         raise RuntimeError(f"{name} only supports bool tensor for result, got: {target._meta.dtype.name}")
     if not can_cast(source._meta.dtype, target._meta.dtype):

@@ -276,7 +276,7 @@ def test_flags_that_do_not_go_with_the_parameters(name):
                 kinds = []
                 for m in BOTH:
 
-                    def call(m=m, device=device, dtype=dtype, options=options):
+                    def call(m=m, options=options, device=device, dtype=dtype):
                         p = m.nn.Parameter(m.ones(3, device=device, dtype=getattr(m, dtype)))
                         optimizer = getattr(m.optim, name)([p], lr=0.1, **options)
                         p.grad = m.ones(3, device=device, dtype=getattr(m, dtype))

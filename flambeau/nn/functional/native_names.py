@@ -27,6 +27,8 @@ def _reduction(name: str, number: int) -> str:
 def _dim(name: str, dim: Any, axis: int | None) -> Any:
     """`dim`, or `axis` where it is not given."""
     if dim is not MISSING:
+        if axis is not None:
+            raise TypeError(f"{name}() got an unexpected keyword argument 'axis': 'dim' is given, too")
         return dim
     if axis is None:
         raise TypeError(f'{name}() missing 1 required positional arguments: "dim"')
@@ -43,6 +45,18 @@ def softmax(input: Tensor, dim: Any = MISSING, dtype: Any = None, *, axis: int |
 def log_softmax(input: Tensor, dim: Any = MISSING, dtype: Any = None, *, axis: int | None = None) -> Tensor:
     """log(softmax(x)) along `dim`; computed in `dtype` if given."""
     return F.log_softmax(input, _dim("log_softmax", dim, axis), 3, dtype)
+
+
+@public("celu")
+def celu(input: Tensor, alpha: float = 1.0) -> Tensor:
+    """nn.functional.celu."""
+    return F.celu(input, alpha)
+
+
+@public("selu")
+def selu(input: Tensor) -> Tensor:
+    """nn.functional.selu."""
+    return F.selu(input)
 
 
 @public("threshold")

@@ -223,6 +223,7 @@ def _instance_norm(
     momentum: Number, eps: float,
 ) -> tuple[Tensor, ...]:  # fmt: skip
     _check_channels("instance_norm", input, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
+    refuse_gradients("native_batch_norm", running_mean=running_mean, running_var=running_var)
     x = _exactly(input)
     dims = tuple(range(2, input.ndim))
     variance, mean = torch.var_mean(x, dim=dims, correction=0, keepdim=True)

@@ -421,7 +421,7 @@ def _adaptive_max_pool2d(input: Tensor, output_size: Any) -> tuple[Tensor, Tenso
     targets = _targets("adaptive_max_pool2d", input, output_size, 2)
     _refuse("adaptive_max_pool2d", input, ints=False)
     size = input.shape[-2:]
-    if all(o and n % o == 0 for n, o in zip(size, targets, strict=True)):
+    if 0 not in input.shape[-3:] and all(o and n % o == 0 for n, o in zip(size, targets, strict=True)):
         kernel = tuple(n // o for n, o in zip(size, targets, strict=True))
         return _max("adaptive_max_pool2d", input, 2, kernel, None, 0, 1, False)
     return _adaptive_max("adaptive_max_pool2d", input, output_size, 2)

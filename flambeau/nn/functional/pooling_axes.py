@@ -30,7 +30,7 @@ def adaptive_max_pool3d_with_indices(input: Tensor, output_size: Any, return_ind
     """adaptive_max_pool3d with return_indices=True."""
     dense("nn.functional.adaptive_max_pool3d", input)
     targets = _targets("adaptive_max_pool3d", input, output_size, 3)
-    if input.is_floating_point() and all(o and n and n % o == 0 for n, o in zip(input.shape[-3:], targets, strict=True)):
+    if input.is_floating_point() and 0 not in input.shape[-4:] and all(o and n and n % o == 0 for n, o in zip(input.shape[-3:], targets, strict=True)):
         return max_pool3d_with_indices(input.contiguous(), tuple(n // o for n, o in zip(input.shape[-3:], targets, strict=True)))  # type: ignore[attr-defined]
     return _adaptive_max_pool3d(input, output_size)
 

@@ -8,6 +8,7 @@ from math import prod
 from typing import Any
 
 import flambeau as torch
+from flambeau.dtypes import C_NAMES
 from flambeau.nn.functional.engine import Tensor, functional, primitives
 from flambeau.ops.remembered import remembered
 from flambeau.ops.result_strides import row_major
@@ -114,6 +115,10 @@ def grid_sample(input: Tensor, grid: Tensor, mode: str = "bilinear", padding_mod
         )
     if mode not in _MODES[input.ndim]:
         raise RuntimeError("grid_sampler(): bicubic interpolation only supports 4D input")
+    if grid.dtype is not input.dtype:
+        raise RuntimeError(
+            f"grid_sampler(): expected scalar type {C_NAMES[input.dtype.name]} but found {C_NAMES[grid.dtype.name]}: input and grid are of one dtype"
+        )
     if grid.shape[0] != input.shape[0] or grid.shape[-1] != dims:
         raise RuntimeError(
             f"grid_sampler(): expected grid of {input.shape[0]} samples with {dims} coordinates in the last dimension for an input of shape "

@@ -14,7 +14,7 @@ from flambeau.ops.dtype_rules import refuse_dtype
 from flambeau.ops.promotion import fitted
 from flambeau.ops.remembered import remembered
 from flambeau.ops.result_strides import as_suggested
-from flambeau.ops.signatures import must_be
+from flambeau.ops.signatures import must_be, whole
 from flambeau.trace.limits import fit
 from flambeau.trace.once import warn_here
 
@@ -129,7 +129,7 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
 
     mode "constant" (with `value`, default 0), "reflect", "replicate" or "circular". Negative numbers cut (constant only).
     """
-    sizes = tuple(int(p) for p in pad)
+    sizes = tuple([whole("pad", "pad", p) for p in pad])
     if mode == "constant":
         return padded(input, sizes, 0 if value is None else _padding(value, input.dtype))
     _check_padding(input, sizes)

@@ -83,7 +83,7 @@ def triangular_solve(input: Tensor, A: Tensor, upper: bool = True, transpose: bo
     """(solution, cloned_coefficient) of A X = input, or A^T X = input, for triangular A."""
     a, side = (A.mT, not upper) if transpose else (A, upper)
     solution = systems.solve_triangular(a, input, upper=side, unitriangular=unitriangular)
-    cloned = A.mT.clone(memory_format=contiguous_format).mT
+    cloned = A.expand(*solution.shape[:-2], *A.shape[-2:]).mT.clone(memory_format=contiguous_format).mT
     return return_type("triangular_solve", "solution", "cloned_coefficient")(solution, tied_to(cloned, input))
 
 

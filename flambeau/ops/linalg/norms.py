@@ -12,7 +12,7 @@ from flambeau.ops.creation import check_memory
 from flambeau.ops.dtype_rules import refuse_dtype
 from flambeau.ops.linalg.checks import public, require_floating, require_matrix
 from flambeau.ops.linalg.spectra import eigvalsh, svdvals
-from flambeau.ops.linalg.systems import inv_ex, tolerances
+from flambeau.ops.linalg.systems import inv_ex, one_tolerance, tolerances
 from flambeau.ops.promotion import promote
 from flambeau.ops.reductions import need_identity, vector_norm_op
 from flambeau.ops.registry import operation
@@ -126,6 +126,7 @@ def cond(input: Tensor, p: Any = None) -> Any:
 @public("linalg.matrix_rank")
 def matrix_rank(input: Tensor, tol: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None) -> Any:
     """How many singular values (or |eigenvalues|) of each matrix exceed max(atol, rtol * largest); int64."""
+    one_tolerance("matrix_rank", "tol", tol, atol, rtol)
     require_matrix("linalg.matrix_rank", input, "input")
     if tol is None and input.dtype.to_real() not in (dtypes.float32, dtypes.float64) and getattr(local.trace, "autocast", None) is None:
         raise RuntimeError(f"linalg.matrix_rank(): input must be float32, float64, complex64 or complex128 where tol is not given, got {input.dtype}")

@@ -260,6 +260,12 @@ def tolerances(A: Any, atol: Any, rtol: Any) -> tuple[Any, Any]:
     return 0.0 if atol is None else atol, rtol
 
 
+def one_tolerance(function: str, name: str, old: Any, atol: Any, rtol: Any) -> None:
+    """TypeError where the older name of a tolerance is given beside the newer ones."""
+    if old is not None and not (atol is None and rtol is None):
+        raise TypeError(f"linalg_{function}() received an invalid combination of arguments: `{name}` stands for `atol` and `rtol`; give one of them")
+
+
 def _epsilon(d: Any) -> float:
     return 2.0**-52 if d.to_real() is dtypes.float64 else 2.0**-23
 
@@ -281,6 +287,7 @@ def pinv(input: Tensor, rcond: Any = None, hermitian: bool = False, *, atol: Any
     from flambeau.ops.creation import full
 
     name = "linalg.pinv"
+    one_tolerance("pinv", "rcond", rcond, atol, rtol)
     if hermitian:
         require_square(name, input)
     else:
