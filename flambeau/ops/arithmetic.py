@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 from flambeau import dtypes
 from flambeau.ops import primitives as prim
 from flambeau.ops.dtype_rules import refuse_dtype
+from flambeau.ops.from_memory import from_numpy, is_array
 from flambeau.ops.primitive import broadcast_shapes
 from flambeau.ops.promotion import convert, fitted, fitting, is_changing, need_tensor, promote, promote_float, result_type
 from flambeau.ops.registry import Exponent, Number, operation
 from flambeau.ops.result_strides import over_operands, over_reversed_operands, over_tensors
 from flambeau.ops.tied import tied
-from flambeau.ops.wrapper import is_foreign
+from flambeau.ops.wrapper import is_foreign, twin
 from flambeau.trace.once import warn_once
 from flambeau.trace.strides import like_strides
 
@@ -406,9 +407,16 @@ def _where_method(self: Any, condition: Any, other: Any) -> Any:
 
 def _reflected(function: Any, name: str) -> Any:
     """A binary operator whose second operand is self."""
+    from flambeau.ops.elementwise import reciprocal
 
     def operator(self: Any, other: Any) -> Any:
-        return NotImplemented if is_foreign(other) else function(other, self)
+        foreign = is_foreign(other) or is_array(other)
+        if foreign and function is not div:
+            return NotImplemented
+        try:
+            return reciprocal(self) * other if foreign else function(other, self)  # as in PyTorch: NumPy's arrays leave the division to us
+        except TypeError:
+            return NotImplemented
 
     operator.__name__ = operator.__qualname__ = name
     return operator
@@ -416,38 +424,41 @@ def _reflected(function: Any, name: str) -> Any:
 
 def _operator(function: Any, name: str) -> Any:
     """A comparison that leaves lists, strings and the like to their own methods, and takes NumPy's arrays."""
-    from flambeau.ops.from_memory import from_numpy, is_array
 
     def operator(self: Any, other: Any) -> Any:
         if is_foreign(other):
             return NotImplemented
-        return function(self, from_numpy(other) if is_array(other) and other.ndim else other)
+        try:
+            return function(self, from_numpy(other) if is_array(other) and other.ndim else other)
+        except TypeError:
+            return NotImplemented
 
     operator.__name__ = operator.__qualname__ = name
     return operator
 
 
 def install_operators(cls: Any) -> None:
-    """Python's operators on the Tensor class. The hot ones are the public functions themselves: no further call."""
-    cls.__add__, cls.__sub__, cls.__mul__, cls.__truediv__ = add, sub, mul, div
-    cls.__radd__, cls.__rsub__, cls.__rmul__ = add, rsub, mul
-    cls.__rtruediv__ = cls.__rdiv__ = _reflected(div, "__rtruediv__")
-    cls.__floordiv__, cls.__rfloordiv__ = floor_divide, _reflected(floor_divide, "__rfloordiv__")
-    cls.__mod__, cls.__rmod__ = remainder, _reflected(remainder, "__rmod__")
-    cls.__pow__, cls.__rpow__ = pow_, _reflected(pow_, "__rpow__")
-    cls.__and__, cls.__or__, cls.__xor__ = bitwise_and, bitwise_or, bitwise_xor
-    cls.__rand__, cls.__ror__, cls.__rxor__ = bitwise_and, bitwise_or, bitwise_xor
-    cls.__lshift__, cls.__rshift__ = bitwise_left_shift, bitwise_right_shift
-    cls.__rlshift__, cls.__rrshift__ = _reflected(bitwise_left_shift, "__rlshift__"), _reflected(bitwise_right_shift, "__rrshift__")
+    """Python's operators on the Tensor class. The hot ones are the code of the public functions themselves: no further call."""
+    for name, function in (
+        ("add", add), ("sub", sub), ("mul", mul), ("truediv", div), ("div", div), ("floordiv", floor_divide), ("mod", remainder), ("pow", pow_),
+        ("and", bitwise_and), ("or", bitwise_or), ("xor", bitwise_xor), ("lshift", bitwise_left_shift), ("rshift", bitwise_right_shift),
+        ("lt", lt), ("le", le), ("gt", gt), ("ge", ge), ("radd", add), ("rsub", rsub), ("rmul", mul), ("rand", bitwise_and), ("ror", bitwise_or),
+        ("rxor", bitwise_xor),
+    ):  # fmt: skip
+        setattr(cls, f"__{name}__", twin(function, f"__{name}__"))
+    for name, function in (
+        ("rtruediv", div), ("rdiv", div), ("rfloordiv", floor_divide), ("rmod", remainder), ("rpow", pow_), ("rlshift", bitwise_left_shift),
+        ("rrshift", bitwise_right_shift),
+    ):  # fmt: skip
+        setattr(cls, f"__{name}__", _reflected(function, f"__{name}__"))
     cls.where = _where_method
     from flambeau.ops.elementwise import abs_, neg, positive
 
     cls.__invert__, cls.__neg__, cls.__pos__, cls.__abs__ = bitwise_not, neg, positive, abs_
     cls.__eq__, cls.__ne__ = _operator(eq, "__eq__"), _operator(ne, "__ne__")
-    cls.__lt__, cls.__le__, cls.__gt__, cls.__ge__ = lt, le, gt, ge
     for name, function in (
-        ("__iadd__", add), ("__isub__", sub), ("__imul__", mul), ("__itruediv__", div), ("__ifloordiv__", floor_divide),
+        ("__iadd__", add), ("__isub__", sub), ("__imul__", mul), ("__itruediv__", div), ("__idiv__", div), ("__ifloordiv__", floor_divide),
         ("__imod__", remainder), ("__ipow__", pow_), ("__iand__", bitwise_and), ("__ior__", bitwise_or),
         ("__ixor__", bitwise_xor), ("__ilshift__", bitwise_left_shift), ("__irshift__", bitwise_right_shift),
     ):  # fmt: skip
-        setattr(cls, name, function.operation.inplace)
+        setattr(cls, name, twin(function.operation.inplace, name))

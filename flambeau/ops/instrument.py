@@ -63,7 +63,7 @@ class Entry:
     `asks`: modes and arguments are asked. `choose`: gives what is called in the place of `original` by a caller (ops/placing.py), or None.
     """
 
-    __slots__ = ("asks", "choose", "lazy", "original", "public", "stub")
+    __slots__ = ("asks", "choose", "original", "public", "seat", "stub")
 
     def __init__(self, public: FunctionType) -> None:
         self.public = public
@@ -73,14 +73,18 @@ class Entry:
         self.original = FunctionType(public.__code__, public.__globals__, public.__name__, public.__defaults__, public.__closure__)
         self.original.__kwdefaults__ = public.__kwdefaults__
         self.original.__dict__.update(public.__dict__)  # its signature is in there
-        self.lazy = public.__globals__.get("target_") is public  # a wrapper whose source is compiled at its first call
+        self.seat: tuple[dict[str, Any], str] | None = None  # where a wrapper stands whose source is compiled at its first call
+        if public.__globals__.get("target_") is public:
+            self.seat = public.__globals__, "target_"
+        elif public.__globals__.get("twins_", {}).get(public.__code__.co_name) is public:
+            self.seat = public.__globals__["twins_"], public.__code__.co_name
         self.stub = handing(self, public.__code__)
 
     def give(self) -> None:
         """Exchange the function's code for the stub, if it is not there."""
         if self.public.__code__ is not self.stub:
-            if self.lazy:
-                self.public.__globals__["target_"] = self.original
+            if self.seat is not None:
+                self.seat[0][self.seat[1]] = self.original
             self.public.__code__ = self.stub
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -97,12 +101,12 @@ class Entry:
                     break
             else:
                 return plain(*args, **kwargs)
-        return dispatch.dispatch(self.public, plain, args, kwargs)
+        return dispatch.dispatch(getattr(self.public, "twin_of", self.public), plain, args, kwargs)
 
     def restore(self) -> None:
         """The function as it was."""
-        if self.lazy:
-            self.public.__globals__["target_"] = self.public
+        if self.seat is not None:
+            self.seat[0][self.seat[1]] = self.public
             self.public.__defaults__, self.public.__kwdefaults__ = self.original.__defaults__, self.original.__kwdefaults__
         self.public.__code__ = self.original.__code__
 

@@ -19,6 +19,7 @@ from flambeau.ops.registry import Number, operation
 from flambeau.ops.remembered import remembered
 from flambeau.ops.shape import as_shape, dim_of
 from flambeau.ops.tied import tied
+from flambeau.ops.wrapper import twin
 from flambeau.trace.mutation import into
 from flambeau.trace.objects import _TENSOR
 from flambeau.trace.strides import iterator_strides
@@ -577,6 +578,6 @@ def _imatmul(input: Tensor, other: Tensor) -> Tensor:
 
 def install_methods(cls: Any) -> None:
     """The @ operator."""
-    cls.__matmul__ = matmul
-    cls.__rmatmul__ = _rmatmul
-    cls.__imatmul__ = _imatmul
+    cls.__matmul__ = twin(matmul, "__matmul__")
+    cls.__rmatmul__ = twin(_rmatmul, "__rmatmul__")
+    cls.__imatmul__ = twin(_imatmul, "__imatmul__")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import inspect
 import numbers
-import opcode
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -21,6 +20,7 @@ from flambeau.dtypes import of_type, uint64
 from flambeau.exact import number, plain_number, static, static_number
 from flambeau.foreign import refuse
 from flambeau.ops import former_orders
+from flambeau.ops.from_memory import is_array
 from flambeau.ops.signatures import many_numbers, overloads, problem
 from flambeau.symbols import Sym, SymFloat, symbolic
 from flambeau.trace.limits import look_at_numbers
@@ -303,15 +303,50 @@ def lazy(source: str, name: str, scope: dict[str, Any]) -> Any:
         target = scope["target_"]
         target.__defaults__, target.__kwdefaults__ = real.__defaults__, real.__kwdefaults__
         target.__code__ = real.__code__
+        for operator, other in scope.get("twins_", {}).items():
+            other.__defaults__, other.__kwdefaults__ = real.__defaults__, real.__kwdefaults__
+            other.__code__ = real.__code__.replace(co_name=operator)
         if "step_" in scope:
             _equipped.append(scope)
             if _equip is not None:
                 scope["step_"] = _equip(scope["OP"])
-        return target(*args, **kwargs)
+        return scope.get("twins_", {}).get(sys._getframe(1).f_code.co_name, target)(*args, **kwargs)
 
     scope["build"], scope["failed_"] = build, failed
     scope["target_"] = stub = FunctionType(_STUB, scope)  # ops/instrument.py puts a copy there while the function itself asks others
     return stub
+
+
+def twin(function: Any, name: str) -> Any:
+    """A public function as one of Python's operators, which `name` is: the same code, but TypeErrors of its arguments become NotImplemented, so that the
+    other operand's own method gets its chance, as for any Python object. The name of its code says so (`_from_operator`)."""
+    scope = function.__globals__
+    if scope.get("target_") is not function:
+        return _declining(function, name)
+    code = function.__code__
+    made = FunctionType(code.replace(co_name=name), scope, function.__name__, function.__defaults__)
+    made.__kwdefaults__ = function.__kwdefaults__
+    made.__dict__.update(function.__dict__)
+    made.__doc__, made.__qualname__, made.__module__ = function.__doc__, function.__qualname__, function.__module__
+    if name != "__rsub__":  # what `__torch_function__` is asked with: there, this one is not the method that a user may call by name
+        made.twin_of = function  # type: ignore[attr-defined]
+    else:
+        made.__name__ = made.__qualname__ = name
+    scope.setdefault("twins_", {})[name] = made
+    return made
+
+
+def _declining(function: Any, name: str) -> Any:
+    """A function that is no operation, as an operator."""
+
+    def operator(self: Any, other: Any) -> Any:
+        try:
+            return NotImplemented if is_foreign(other) else function(self, other)
+        except TypeError:
+            return NotImplemented
+
+    operator.__name__ = operator.__qualname__ = name
+    return operator
 
 
 def failed(error: BaseException) -> None:
@@ -408,7 +443,7 @@ def make_inplace(op: Operation) -> Callable[..., Any]:
         scope["refuse"] = refuse_overlap
     if len(op.names) > 1 and op.kinds[1] in ("operand", "exponent"):  # `a += b`: the other operand's own method gets its chance
         source.append(f"    if {op.names[1]}.__class__ is not T_ and foreign({op.names[1]}) and from_operator(): return NotImplemented")
-        scope |= {"foreign": is_foreign, "from_operator": _from_operator}
+        scope |= {"foreign": _is_anothers, "from_operator": _from_operator}
     source.append(f"    return replace(function, {first}, ({given}{',' if given else ''}), {{{', '.join(f'{n!r}: {n}' for n in named)}}}, NAME)")
     if op.name in _TAKES_EXPANDED:
         from flambeau.ops.expanded_writes import fill, is_expanded
@@ -485,7 +520,7 @@ def recover(op: Operation, error: Exception, args: tuple[Any, ...]) -> Any:
         b = a
         if kind in ("operand", "operand?", "exponent", "number") and not isinstance(a, (tensor, int, float, complex)):
             if isinstance(a, numbers.Number) or (hasattr(a, "item") and getattr(a, "ndim", 1) == 0):
-                b = from_numpy_scalar(a)
+                b = a if is_array(a) and _from_operator() else from_numpy_scalar(a)
             elif a is not None and hasattr(a, "__index__") and not getattr(a, "ndim", 0):
                 b = a.__index__()
         elif kind == "number" and isinstance(a, tensor) and a._meta.ndim == 0:
@@ -535,19 +570,29 @@ def _of_64_bits(number: int, args: tuple[Any, ...]) -> Any:
 
 def is_foreign(other: Any) -> bool:
     """Whether an operand is neither a number nor like a tensor: it gets its own chance (NotImplemented)."""
-    known = isinstance(other, (int, float, complex, numbers.Number)) or hasattr(other, "_meta") or hasattr(other, "item")
+    if isinstance(other, type):  # it may have the attributes that its instances are known by
+        return True
+    known = isinstance(other, (int, float, complex)) or hasattr(other, "_meta") or hasattr(other, "item")
     return not known and not hasattr(other, "__torch_function__") and not hasattr(other, "__index__")
+
+
+def _is_anothers(other: Any) -> bool:
+    return is_foreign(other) or is_array(other)
 
 
 _ON_THE_WAY: Final = ("<flambeau operation", __file__, *[os.path.join(os.path.dirname(__file__), n) for n in ("instrument.py", "dispatch.py")])
 
 
 def _from_operator() -> bool:
-    """Whether the public function that came to `recover` was called by an operator (`a + b`), not by name."""
-    frame = sys._getframe(2)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_ON_THE_WAY):
-        frame = frame.f_back  # at a first call the wrapper is compiled on the way
-    return opcode.opname[frame.f_code.co_code[frame.f_lasti]] in ("BINARY_OP", "COMPARE_OP", "BINARY_SUBTRACT")
+    """Whether the public function that came here was called by an operator (`a + b`, `operator.add(a, b)`), not by name."""
+    frame = sys._getframe(1)
+    while frame.f_code.co_filename.startswith(_ON_THE_WAY):  # at a first call the wrapper is compiled on the way
+        if frame.f_code.co_name.startswith("__") and not frame.f_code.co_name.startswith("__call"):
+            return True
+        if frame.f_back is None:
+            return False
+        frame = frame.f_back
+    return False
 
 
 def freeze(a: Any) -> Any:
