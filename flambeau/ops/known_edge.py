@@ -25,7 +25,7 @@ from flambeau.ops.remembered import Given, KnownCall, finish
 from flambeau.runtime import buffers, jit, memory, native_calls, threads, twice, untracked
 from flambeau.runtime.buffers import Buffer
 from flambeau.statistics import Counters, counters
-from flambeau.trace import buffer_code, call_code, edge_code, liveness, mutation, recorder, write_code
+from flambeau.trace import buffer_code, call_code, edge_code, from_model, liveness, mutation, recorder, state_code, write_code
 from flambeau.trace.bounds import look
 from flambeau.trace.immediate import Immediate
 from flambeau.trace.meta import Meta, Size
@@ -82,7 +82,10 @@ def _fields() -> dict[str, int]:
                 raise AssertionError(f"{cls.__name__} has no {name} at {at}")
         if cls is Buffer:
             sample._class = None  # it came from no pool
-    return found
+    states = sorted(offset_of(State, name) for name in State.__slots__)
+    if states != list(range(states[0], states[0] + 8 * len(states), 8)):
+        raise AssertionError("a State's fields are not one after the other")
+    return found | {"STATE_BEGIN": states[0], "STATE_FIELDS": len(states)}
 
 
 def start() -> None:
@@ -101,7 +104,7 @@ def start() -> None:
     except AssertionError:  # an interpreter that keeps objects in another way
         return
     places = {"BYTES": native_calls.BYTES_AT, "MOST": MOST_ARGUMENTS} | {name: i for i, name in enumerate(TABLE)} | fields
-    texts = write_code.modules(places) | buffer_code.modules(places) | call_code.modules(places) | {"edge": edge_code.edge_module(places)}
+    texts = write_code.modules(places) | buffer_code.modules(places) | state_code.modules(places) | call_code.modules(places) | {"edge": edge_code.edge_module(places)}
     readers = native_calls.readers()
     texts["untrack"] = untracked.TEXT.replace("$BYTES", str(native_calls.BYTES_AT))
     modules = [native_calls.module(name, text, {}) for name, text in texts.items()]
@@ -148,6 +151,7 @@ def start() -> None:
         "COUNTERS": counters,
         "MARK": object(),
         "LISTED": object(),
+        "STATE": State,
     } | {f"{name.upper()}_NAME": sys.intern(f"_{name}") for name in ("input_key", "detached", "offset", "history", "hooks")}
     objects["TRACE_NAME"] = sys.intern("trace")
     words = {name: id(o) for name, o in objects.items()} | {name: address_of(name) for name in FUNCTIONS}
@@ -182,6 +186,7 @@ def start() -> None:
     evaluate.alive_among = made["alive"]
     evaluate.collect, evaluate.deliver = made["collect"], made["deliver"]
     recorder.take, mutation.native_writes = made["take"], made["writes"]
+    from_model.copied[0] = native_calls.builtin(at["copied"], block, "copied")
     buffers.addresses = native_calls.builtin(at["addresses"], block, "addresses")
     python_method = vars(Buffer)["__del__"]
     native_calls.builtin(at["give_back"], block, "give_back")(python_method)

@@ -514,4 +514,4 @@ def _agrees(variant: Variant, state: State, sizes: tuple[int, ...]) -> bool:
     layouts, moved, numbers, _ = variant.evaluate(sizes)
     found = [layouts[at] for at in variant.of_outs]
     wanted = [(tuple(m.shape), m.strides, m.offset) for m in metas]
-    return found == wanted and moved == dynamic and numbers == [n for b in state.bounds for n in (b.low, b.size)]  # type: ignore[no-any-return]
+    return found == wanted and moved == tuple(dynamic) and numbers == tuple([n for b in state.bounds for n in (b.low, b.size)])  # type: ignore[no-any-return]

@@ -43,7 +43,8 @@ class Variant:
     """
 
     __slots__ = (
-        "dead", "evaluate", "free", "key", "last", "made_at", "match", "met", "metas", "model", "name", "of_outs", "reach", "template", "untried", "verified",
+        "dead", "evaluate", "free", "key", "last", "made_at", "match", "met", "metas", "model", "name", "of_outs", "pattern", "reach", "template",
+        "twins", "untried", "verified",
     )  # fmt: skip
 
     def __init__(self, met: Ints, model: State | None) -> None:
@@ -63,6 +64,8 @@ class Variant:
         self.free = False
         self.reach = 64
         self.last: State | None = None
+        self.pattern: State | None = None  # see `_pattern`
+        self.twins = False  # whether each state has an `info` of its own
 
     def results(self) -> None:
         """Look at what the model's results are: what of them depends on sizes becomes `evaluate`."""
@@ -80,7 +83,7 @@ class Variant:
         every = [*[(*shape, *strides, offset) for shape, strides, offset in layouts], *[tuple([x for _, x in pairs]) for pairs in moved]]
         if any(map(symbolic, every)) or symbolic((*numbers, pending)):
             code = Code()
-            self.evaluate = code.function(code.structure((layouts, moved, numbers, pending)))
+            self.evaluate = code.function(code.structure((tuple(layouts), tuple(moved), tuple(numbers), pending)))
         model.pending_bytes = int.__int__(model.pending_bytes)
 
     def sizes_of_key(self, sizes: tuple[int, ...]) -> Ints | None:
@@ -132,46 +135,78 @@ def exact_state(variant: Variant, parent: State, key: Any, sizes: tuple[int, ...
     """A state of the trie of exact sizes, made from a model."""
     model = variant.model
     assert model is not None and model.parent is not None
+    pattern = variant.pattern
+    if pattern is None or copied[0] is None:
+        pattern = variant.pattern = _pattern(variant, model)
+    state: State = _copy(pattern) if copied[0] is None else copied[0](pattern)
+    state.parent, state.edge, state.children, state.plans, state.sizes = parent, key, {}, {}, sizes
+    if variant.twins:
+        state.info = model.info.twin()
+    if variant.evaluate is None:
+        state.pending_bytes = parent.pending_bytes + pattern.pending_bytes
+    else:
+        layouts, moved, numbers, pending = variant.evaluate(sizes)
+        state.pending_bytes = parent.pending_bytes + pending
+        _give_results(variant, model, state, layouts, moved, numbers)
+    parent.children[key] = state
+    MADE.append(state)
+    return state
+
+
+def _pattern(variant: Variant, model: State) -> State:
+    """What all states of a variant have in common; `pending_bytes`: what the edge adds, where that does not depend on sizes."""
+    assert model.parent is not None
     state: State = _new(State)
-    state.parent, state.edge, state.children, state.plans = parent, key, {}, {}
-    state.sizes, state.model, state.lazy = sizes, model, True
+    state.parent, state.edge, state.children, state.plans = None, None, {}, {}
+    state.sizes, state.model, state.lazy = None, model, True
     state.patterns = state.ahead = state.shortcuts = state.sample = None
     state.own_nodes, state.own_values = (), _NONE
     state.countdown, state.immediate, state.next, state.writes, state.call = OBSERVATIONS, None, None, None, None
-    state.first_value, state.value_count = parent.value_count, model.value_count
+    state.first_value, state.value_count = model.parent.value_count, model.value_count
     state.parameters, state.parameter_count = model.parameters, model.parameter_count
     state.inputs, state.input_count = model.inputs, model.input_count
     state.requires, state.depth, state.place = model.requires, model.depth, model.place
     state.native, state.pack, state.leaf, state.plain, state.single_view = model.native, model.pack, model.leaf, model.plain, model.single_view
     state.slot, state.root_slot, state.views_only, state.external = model.slot, model.root_slot, model.views_only, model.external
     state.limits, state.room, state.grad_enabled, state.stepwise = model.limits, model.room, model.grad_enabled, model.stepwise
-    info = model.info
-    state.info = info if info is None else info.twin() if hasattr(info, "twin") else info
-    if variant.evaluate is None:
-        state.outs, state.meta, state.bounds = model.outs, model.meta, model.bounds
-        state.pending_bytes = parent.pending_bytes + model.pending_bytes - model.parent.pending_bytes
-    else:
-        layouts, moved, numbers, pending = variant.evaluate(sizes)
-        state.pending_bytes = parent.pending_bytes + pending
-        made = []
-        for m, (shape, strides, offset) in zip(variant.metas, layouts, strict=True):
-            found = INTERNED.get((shape, strides, m.dtype, offset, m.requires_grad, m.leaf, m.wrapped, m.dynamic, m.device.type, m.bits))
-            if found is None:
-                found = meta(shape, strides, m.dtype, offset, m.requires_grad, m.leaf, m.wrapped, m.dynamic, m.device, m.bits)
-            made.append(found)
-        of_outs = variant.of_outs
-        state.outs = tuple(
-            [Out(out.slot, made[at], out.root, out.alias, dynamic) for out, at, dynamic in zip(model.outs, of_outs, moved, strict=False)]
-        )  # fmt: skip
-        state.meta = None if model.meta is None else made[of_outs[-1]]
-        bounds = model.bounds
-        within = zip(numbers[::2], numbers[1::2], strict=True)
-        state.bounds = bounds and tuple([Bound(b.position, low, n, b.dim, b.skip, b.what) for b, (low, n) in zip(bounds, within, strict=True)])
-    parent.children[key] = state
-    MADE.append(state)
+    state.info = model.info
+    variant.twins = hasattr(model.info, "twin")
+    state.outs, state.meta, state.bounds = model.outs, model.meta, model.bounds
+    state.pending_bytes = model.pending_bytes - model.parent.pending_bytes if variant.evaluate is None else 0
+    untrack_all((state,))
     return state
 
 
+def _copy(state: State) -> State:
+    """Another one with the same in every field; native code (known_edge.py) does the same at a tenth of the time."""
+    made: State = _new(State)
+    for name in State.__slots__:
+        setattr(made, name, getattr(state, name))
+    return made
+
+
+def _give_results(variant: Variant, model: State, state: State, layouts: Any, moved: Any, numbers: Any) -> None:
+    """A variant's results with these layouts."""
+    made = []
+    for m, (shape, strides, offset) in zip(variant.metas, layouts, strict=True):
+        found = INTERNED.get((shape, strides, m.dtype, offset, m.requires_grad, m.leaf, m.wrapped, m.dynamic, m.device.type, m.bits))
+        if found is None:
+            found = meta(shape, strides, m.dtype, offset, m.requires_grad, m.leaf, m.wrapped, m.dynamic, m.device, m.bits)
+        made.append(found)
+    of_outs = variant.of_outs
+    if len(model.outs) == 1:  # most have one
+        (out,) = model.outs
+        state.outs = (Out(out.slot, made[of_outs[0]], out.root, out.alias, moved[0]),)
+    else:
+        state.outs = tuple([Out(out.slot, made[at], out.root, out.alias, dynamic) for out, at, dynamic in zip(model.outs, of_outs, moved, strict=False)])
+    if model.meta is not None:
+        state.meta = made[of_outs[-1]]
+    if model.bounds:
+        within = zip(numbers[::2], numbers[1::2], strict=True)
+        state.bounds = tuple([Bound(b.position, low, n, b.dim, b.skip, b.what) for b, (low, n) in zip(model.bounds, within, strict=True)])
+
+
+copied: Final[list[Any]] = [None]  # `_copy` in native code, once it is there (known_edge.py)
 _MOST_UNTRIED: Final = 10_000
 _new: Final = object.__new__
 _NONE: Final[list[Any]] = []  # of states whose values are made when somebody asks
