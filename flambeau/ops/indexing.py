@@ -23,7 +23,7 @@ from flambeau.ops.from_data import tensor
 from flambeau.ops.primitive import laid_out
 from flambeau.ops.promotion import convert, fitted
 from flambeau.ops.registry import Number, operation
-from flambeau.ops.remembered import remembered, remembered_with_axis
+from flambeau.ops.remembered import is_fleeting, not_remembered, remembered, remembered_with_axis
 from flambeau.ops.result_strides import like_input, row_major
 from flambeau.ops.selection import masked_rows
 from flambeau.ops.shape import _select_op, as_shape, contiguous_of, dim_of, unsqueeze
@@ -295,7 +295,27 @@ def _by_values(self: Tensor, index: Tensor | Any) -> Any:
         if plain is not index:  # not remembered: the numbers will be others
             steps = _remembered(self._meta, plain)
             return getitem(self, plain) if steps is None else _applied(self, steps)
+    tr = local.trace
+    if tr.__class__ is Trace and (state := tr.state).sizes and self.__class__ is _TENSOR[0] and is_fleeting(state, getitem.body):
+        try:
+            made = _fleeting(self, index)
+        except IndexError:
+            return None  # told with the usual words
+        if made is not None:
+            not_remembered(state)
+        return made
     return None
+
+
+def _fleeting(x: Tensor, index: Any) -> Any:
+    """x[index] where the call is not remembered, for the usual indices; None for another."""
+    m = x._meta
+    if index.__class__ is int:
+        return _select_op(x, index, 0) if m.ndim and 0 <= index < m.shape[0] else None
+    if index.__class__ is _TENSOR[0]:
+        return _index_op(x, [index], (True,)) if index._meta.dtype is dtypes.int64 and m.ndim and index._meta.ndim else None
+    steps = _remembered(m, index)
+    return None if steps is None else _applied(x, steps)
 
 
 @partial(remembered, by_values=_by_values)

@@ -104,7 +104,13 @@ def start() -> None:
     except AssertionError:  # an interpreter that keeps objects in another way
         return
     places = {"BYTES": native_calls.BYTES_AT, "MOST": MOST_ARGUMENTS} | {name: i for i, name in enumerate(TABLE)} | fields
-    texts = write_code.modules(places) | buffer_code.modules(places) | state_code.modules(places) | call_code.modules(places) | {"edge": edge_code.edge_module(places)}
+    texts = (
+        write_code.modules(places)
+        | buffer_code.modules(places)
+        | state_code.modules(places)
+        | call_code.modules(places)
+        | {"edge": edge_code.edge_module(places)}
+    )
     readers = native_calls.readers()
     texts["untrack"] = untracked.TEXT.replace("$BYTES", str(native_calls.BYTES_AT))
     modules = [native_calls.module(name, text, {}) for name, text in texts.items()]

@@ -296,6 +296,46 @@ def _open(state: State, gen: int) -> bool:
 
 
 _NOT_YET: Final = KnownCall(None, ())
+# By the number of a model: the function that was last called from there, what it was given beside tensors, how often in a row that was something else.
+_given: Final[dict[int, tuple[Any, list[Any], int]]] = {}
+_CHANGES: Final = 3  # calls at one place of a path by class that differ in more than sizes: then none is remembered there until two are alike
+
+
+def is_fleeting(state: State, body: Any) -> bool:
+    """Whether a call from a state that a path by class has reached is not worth remembering: its sizes are new, or such calls always differ."""
+    if state.call is None:
+        return True
+    last = _given.get(id(state.model))
+    return last is not None and last[0] is body and last[2] >= _CHANGES
+
+
+def not_remembered(state: State) -> None:
+    """A call from there was fleeting; another one may come again."""
+    if state.call is None:
+        state.call = _NOT_YET
+
+
+def _plainly(a: Any) -> Any:
+    """An argument as far as it can be compared: of anything but numbers and the like its class."""
+    cls = a.__class__
+    if cls is int or cls is str or cls is bool or a is None:
+        return a
+    if cls is slice:
+        return cls, _plainly(a.start), _plainly(a.stop), _plainly(a.step)
+    return (cls, *map(_plainly, a)) if cls is tuple or cls is list else cls
+
+
+def _changes(state: State, body: Any, args: tuple[Any, ...]) -> bool:
+    """Note what a call by class is given beside tensors, and whether that is always something else."""
+    name, others = id(state.model), [_plainly(a) for a in args]
+    last = _given.get(name)
+    count = 0
+    if last is not None and last[0] is body and last[1] != others:
+        count = min(last[2] + 1, _CHANGES)
+    if len(_given) > MOST_KINDS:
+        _given.clear()
+    _given[name] = body, others, count
+    return count >= _CHANGES
 
 
 def _last(state: State) -> KnownCall:
@@ -349,8 +389,8 @@ def _run_and_remember(form: Form, args: tuple[Any, ...], kinds: Any) -> Any:
     before = tr.state
     if not _open(before, tr.gen):
         return form.call(args)
-    if before.call is None and before.sizes:
-        before.call = _NOT_YET  # a path at new sizes is not likely to come again
+    if before.sizes and (is_fleeting(before, form.body) or _changes(before, form.body, args)):
+        not_remembered(before)
         return form.call(args)
     made_of_models = counters.class_edges
     made: list[Any] = []
@@ -486,6 +526,7 @@ def remembered(function: Function, numpy: bool = False, writes: bool = False, no
     made.__doc__, made.__name__, made.__qualname__, made.__module__ = function.__doc__, name, function.__qualname__, function.__module__
     made.__annotations__ = dict(function.__annotations__)
     made.__signature__ = signature
+    made.body = function
     return made  # type: ignore[no-any-return]
 
 
