@@ -315,7 +315,9 @@ def _fleeting(x: Tensor, index: Any) -> Any:
     if index.__class__ is _TENSOR[0]:
         return _index_op(x, [index], (True,)) if index._meta.dtype is dtypes.int64 and m.ndim and index._meta.ndim else None
     steps = _remembered(m, index)
-    return None if steps is None else _applied(x, steps)
+    if steps is None:
+        return _mixed(x, index) if index.__class__ is tuple else None
+    return _applied(x, steps)
 
 
 @partial(remembered, by_values=_by_values)
@@ -335,6 +337,8 @@ def getitem(self: Tensor, index: Tensor | Any) -> Tensor:
     if steps is None:
         if index.__class__ is self.__class__ and index._meta.dtype is dtypes.int64 and self._meta.ndim and index._meta.ndim:
             return _index_op(self, [index], (True,))  # type: ignore[no-any-return]
+        if index.__class__ is tuple and (made := _mixed(self, index)) is not None:
+            return made
         plain = _with_numbers(_as_tuple(index))
         if plain is not index:
             return getitem(self, plain)  # type: ignore[no-any-return]
@@ -367,6 +371,33 @@ def _remembered(m: Any, index: Any) -> Steps | None:
             _views.clear()
         steps = _views[name] = _steps(m, list(index) if index.__class__ is tuple else [index])[0]
     return steps
+
+
+_AN_INDEX: Final = object()  # in the name of an index, for a tensor
+_mixes: dict[tuple[Any, ...], tuple[Steps, tuple[bool, ...]]] = {}  # as `_views`, with which dims have index tensors
+
+
+def _mixed(x: Tensor, index: tuple[Any, ...]) -> Tensor | None:
+    """x[index] of vectors (or more) of int64 among ints, slices of ints, None and the ellipsis; None for another index."""
+    tensors = [i for i in index if i.__class__ is _TENSOR[0]]
+    if not tensors or not all(t._meta.dtype is dtypes.int64 and t._meta.ndim for t in tensors):
+        return None
+    name = _name_of(x._meta, tuple([Ellipsis if i.__class__ is _TENSOR[0] else i for i in index]))
+    if name is None:
+        return None
+    name = (*[_AN_INDEX if i.__class__ is _TENSOR[0] else part for i, part in zip(index, name[1:], strict=True)], name[0])
+    found = _mixes.get(name)
+    if found is None:
+        steps, dims = _steps(x._meta, list(index))
+        while dims and dims[-1] is None:
+            dims.pop()
+        if len(_mixes) >= _MOST_VIEWS:
+            _mixes.clear()
+        found = _mixes[name] = steps, tuple([t is not None for t in dims])
+    _enter(x, list(index))
+    for operation_, arguments in found[0]:
+        x = operation_(x, *arguments)
+    return _index_op(x, tensors, found[1])  # type: ignore[no-any-return]
 
 
 def all_none(tensors: list[Any]) -> bool:

@@ -283,7 +283,7 @@ def _remember(tr: Trace, form: Form, expected: list[Any], made: list[Any], slots
         return False
     count = sum([len(s.parameters) for s in chain[:edges]])
     call.numbers = tuple(tr.params[len(tr.params) - count :])
-    if before.call is not None:
+    if before.call is not None and before.call.misses >= 0:
         call.misses, call.gen = before.call.misses, before.call.gen
     _missed(before, call, tr.gen)
     return True
@@ -295,7 +295,15 @@ def _open(state: State, gen: int) -> bool:
     return call is None or call.misses < MOST_MISSES or call.gen == gen or gen - call.gen >= _REST
 
 
-_NOT_YET: Final = KnownCall(None, ())
+def _waiting(visits: int) -> KnownCall:
+    made = KnownCall(None, ())
+    made.misses = -visits
+    return made
+
+
+# What stands for the call of a state of a path by class until it has been visited so often that to remember a call, which costs as much as five of them,
+# pays; `misses`: less than 0.
+_NOT_YET: Final = tuple([_waiting(visits) for visits in (1, 2, 3, 4)])
 # By the number of a model: the function that was last called from there, what it was given beside tensors, how often in a row that was something else.
 _given: Final[dict[int, tuple[Any, list[Any], int]]] = {}
 _CHANGES: Final = 3  # calls at one place of a path by class that differ in more than sizes: then none is remembered there until two are alike
@@ -303,7 +311,8 @@ _CHANGES: Final = 3  # calls at one place of a path by class that differ in more
 
 def is_fleeting(state: State, body: Any) -> bool:
     """Whether a call from a state that a path by class has reached is not worth remembering: its sizes are new, or such calls always differ."""
-    if state.call is None:
+    call = state.call
+    if call is None or call.misses < -1:
         return True
     last = _given.get(id(state.model))
     return last is not None and last[0] is body and last[2] >= _CHANGES
@@ -311,8 +320,11 @@ def is_fleeting(state: State, body: Any) -> bool:
 
 def not_remembered(state: State) -> None:
     """A call from there was fleeting; another one may come again."""
-    if state.call is None:
-        state.call = _NOT_YET
+    call = state.call
+    if call is None:
+        state.call = _NOT_YET[-1]
+    elif call.misses < -1:
+        state.call = _NOT_YET[-2 - call.misses]
 
 
 def _plainly(a: Any) -> Any:
@@ -340,7 +352,7 @@ def _changes(state: State, body: Any, args: tuple[Any, ...]) -> bool:
 
 def _last(state: State) -> KnownCall:
     """The call that a state remembers, or one that is none."""
-    return KnownCall(None, ()) if state.call is None or state.call is _NOT_YET else state.call
+    return KnownCall(None, ()) if state.call is None or state.call.misses < 0 else state.call
 
 
 def _missed(state: State, call: KnownCall, gen: int) -> None:

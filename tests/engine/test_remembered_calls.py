@@ -6,7 +6,10 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import flambeau as fb
 from flambeau.nn import functional as F
@@ -269,7 +272,7 @@ def test_a_call_at_a_root_with_learned_calls_is_taken_from_behind_its_inputs(mon
 
     with python_only():
         expected = [once(mask) for mask in masks]
-    for _ in range(8):
+    for _ in range(12):  # by class a call is remembered at its fifth visit
         assert [once(mask) for mask in masks] == expected
     assert local.trace.root.immediate is not None
     ran.clear()
@@ -295,3 +298,54 @@ def test_what_is_remembered_behind_inputs_keeps_to_its_arguments() -> None:
         expected = all_of_them()
     for _ in range(14):
         assert all_of_them() == expected
+
+
+def test_a_call_by_class_whose_arguments_always_differ_is_not_remembered_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    from flambeau.ops import remembered
+
+    made: list[str] = []
+    remember = remembered._remember
+    monkeypatch.setattr(remembered, "_remember", lambda tr, form, *rest: (made.append(form.name), remember(tr, form, *rest))[1])
+    xs = [fb.arange(float(n)) for n in range(40, 52)]
+
+    def once() -> list[float]:
+        return [((x[1:] - x[k]) * x[k]).sum().item() for x in xs for k in range(3, 9)]
+
+    expected = [float(((x[1:] - x[k]) * x[k]).sum()) for n in range(40, 52) for x in [np.arange(n, dtype=np.float32)] for k in range(3, 9)]
+    for _ in range(12):
+        assert once() == expected
+    made.clear()
+    for _ in range(4):
+        assert once() == expected
+    assert len(made) < len(expected)  # each of four rounds made three such calls for each before
+
+
+_items = st.one_of(
+    st.integers(-3, 2), st.none(), st.just(Ellipsis), st.slices(3), st.lists(st.integers(-3, 2), min_size=2, max_size=2).map(np.array),
+    st.lists(st.integers(-3, 2), min_size=1, max_size=1).map(np.array),
+)  # fmt: skip
+
+
+@given(st.lists(_items, min_size=1, max_size=4).map(tuple))
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_indices_with_tensors_among_others_are_those_of_numpy(index: tuple[Any, ...]) -> None:
+    """Twice: what makes the view is remembered by all but the tensors."""
+    if sum(i is Ellipsis for i in index) > 1 or any(isinstance(i, slice) and (i.step or 1) < 0 for i in index):
+        return
+    plain = np.arange(27.0, dtype=np.float32).reshape(3, 3, 3)
+    x = fb.from_numpy(plain.copy()).clone()
+    arrays = [i for i in index if isinstance(i, np.ndarray)]
+    numbers_between = arrays and any(isinstance(i, int) for i in index)  # NumPy takes numbers for arrays there, PyTorch does not
+    if numbers_between:
+        return
+    try:
+        expected = plain[index]
+    except IndexError:
+        with pytest.raises(IndexError):
+            x[tuple([fb.tensor(i) if isinstance(i, np.ndarray) else i for i in index])]
+        return
+    for shift in (0, 1):
+        moved = tuple([(i + 3 + shift) % 3 if isinstance(i, np.ndarray) else i for i in index])
+        found = x[tuple([fb.tensor(i) if isinstance(i, np.ndarray) else i for i in moved])]
+        np.testing.assert_array_equal(found.numpy(), plain[moved])
+        assert found.shape == expected.shape
