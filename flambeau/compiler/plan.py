@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
@@ -187,10 +188,17 @@ class Layout(NamedTuple):
     functions: list[int]  # the words that are addresses of code
 
 
-class Numbers(NamedTuple):
-    """All of a plan that depends on sizes: a layout for each native part, bytes of each fresh output, bytes of the arena."""
+class Hosted(NamedTuple):
+    """What of a host call depends on sizes: of its operands, inputs first, (io slot, byte offset, bytes of the root, shape, strides, offset)."""
 
-    layouts: list[Layout | None]
+    operands: tuple[tuple[Any, ...], ...]
+    kwargs: tuple[tuple[str, Any], ...]
+
+
+class Numbers(NamedTuple):
+    """All of a plan that depends on sizes: a layout for each native part, operands of each host call, bytes of each fresh output, bytes of the arena."""
+
+    layouts: list[Layout | Hosted]
     fresh: list[int]
     arena_bytes: int
 
@@ -311,8 +319,8 @@ class Assembly:
         """What of the plan depends on sizes."""
         graph, plan = self.plan.interface, self.plan
         return Numbers(
-            [None if isinstance(part, HostCall) else self.layout(part) for part in self.parts], [graph.values[graph.outputs[j]].nbytes for j in self.fresh],
-            plan.arena_bytes,
+            [self.hosted(part) if isinstance(part, HostCall) else self.layout(part) for part in self.parts],
+            [graph.values[graph.outputs[j]].nbytes for j in self.fresh], plan.arena_bytes,
         )  # fmt: skip
 
     def make_run(self, numbers: Numbers | None = None) -> tuple[Run, dict[str, Any] | None]:
@@ -320,7 +328,8 @@ class Assembly:
         from flambeau.runtime import buffers
 
         layouts, fresh, arena_bytes = numbers or self.numbers()
-        programs = [None if layout is None else self._program(layout) for layout in layouts]
+        programs = [None if isinstance(layout, Hosted) else self._program(layout) for layout in layouts]
+        hosts = [self.host_part(part, x) if isinstance(part, HostCall) and isinstance(x, Hosted) else None for part, x in zip(self.parts, layouts, strict=True)]
         keep_gil = tuple([program is not None and program.keeps_gil for program in programs])
         make = self.makers.get(keep_gil)
         if make is None:
@@ -331,7 +340,7 @@ class Assembly:
         if keep_gil == (True,) and len(self.plan.interface.outputs) == len(fresh) == 1 and not self.pooled:
             (program,) = programs
             direct = {"call": program.call, "allocate": allocate[0], "program": program}  # type: ignore[union-attr]
-        return make(allocate, arena, programs), direct
+        return make(allocate, arena, programs, hosts), direct
 
     def _maker(self, keep_gil: Sequence[bool]) -> Callable[..., Run]:
         """Makes `run` for some sizes: of what allocates results and the arena, and of the programs. `keep_gil`: which of these do so."""
@@ -362,7 +371,7 @@ class Assembly:
             values = "io"
         for number, part in enumerate(self.parts):
             if isinstance(part, HostCall):
-                scope[f"host{number}"] = self.host_part(part)
+                before.append(f"host{number} = hosts[{number}]")
                 lines.append(f"host{number}(io, inputs)")
                 continue
             scope[f"fail{number}"] = self.fail_part(part)
@@ -377,7 +386,7 @@ class Assembly:
                    for j in range(len(graph.outputs))]  # fmt: skip
         # `held`: the tables of the programs live as long as `run`.
         text = "\n".join((
-            "def make(allocators, allocate, programs):", *[f"    {line}" for line in before],
+            "def make(allocators, allocate, programs, hosts):", *[f"    {line}" for line in before],
             "    def run(inputs, parameters, held=programs):", *[f"        {line}" for line in lines],
             f"        return [{', '.join(results)}]", "    return run",
         ))  # fmt: skip
@@ -399,27 +408,45 @@ class Assembly:
 
         return fail
 
-    def host_part(self, step: HostCall) -> Callable[[Sequence[Any], Sequence[Buffer]], None]:
+    def hosted(self, step: HostCall) -> Hosted:
+        """What of a host call depends on sizes."""
+        graph = self.plan.graph
+        operands = []
+        for i in (*step.inputs, *step.outputs):
+            value, root = graph.values[i], graph.root(i)
+            slot, at = (self.parameter_slot[root], 0) if root in self.parameter_slot else self.slot(root)
+            operands.append((slot, at, graph.values[root].nbytes, tuple(value.shape), value.strides, value.offset))
+        return Hosted(tuple(operands), tuple(step.kwargs.items()))
+
+    def host_part(self, step: HostCall, hosted: Hosted | None = None) -> Callable[[Sequence[Any], Sequence[Buffer]], None]:
         """Run a host call over the memory that the io words name."""
         from flambeau.compiler.kernels import host
         from flambeau.runtime.memory import view_as_numpy
 
         graph = self.plan.graph
         parameter_slot = self.parameter_slot
+        operands, kwargs = hosted or self.hosted(step)
+        values = [
+            replace(graph.values[i], shape=shape, strides=strides, offset=offset)
+            for i, (*_, shape, strides, offset) in zip((*step.inputs, *step.outputs), operands, strict=True)
+        ]
+        count = len(step.inputs)
+        called = replace(step, kwargs=dict(kwargs))
+        parameters = [graph.root(i) in parameter_slot for i in (*step.inputs, *step.outputs)]
 
-        def array(i: int, io: Sequence[Any], owner: Any) -> host.Array:
-            value, root = graph.values[i], graph.root(i)
-            if root in parameter_slot:
-                return host.number(io[parameter_slot[root]], value)
-            slot, offset = self.slot(root)
-            address = io[slot] + offset if slot >= 0 else offset
-            memory = view_as_numpy(address, graph.values[root].nbytes, owner)
+        def array(position: int, io: Sequence[Any], owner: Any) -> host.Array:
+            value = values[position]
+            slot, at, nbytes, *_ = operands[position]
+            if parameters[position]:
+                return host.number(io[slot], value)
+            memory = view_as_numpy(io[slot] + at if slot >= 0 else at, nbytes, owner)
             moved = sum([io[parameter_slot[p]] * m for p, m in value.dynamic])
             return host.numpy_view(memory, value, value.offset + moved)
 
         def run(io: Sequence[Any], owner: Any) -> None:
             try:
-                host.call(step, [array(i, io, owner) for i in step.inputs], [array(i, io, owner) for i in step.outputs])
+                arrays = [array(position, io, owner) for position in range(len(values))]
+                host.call(called, arrays[:count], arrays[count:])
             except Exception as error:
                 error.step = self.plan.steps.index(step)  # type: ignore[attr-defined]  # for trace/salvage.py
                 raise

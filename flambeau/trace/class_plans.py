@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from flambeau.compiler.graph import Graph
 from flambeau.compiler.place import offsets_of, turns_of
-from flambeau.compiler.plan import Assembly, Layout, Numbers
+from flambeau.compiler.plan import Assembly, Hosted, Layout, Numbers
 from flambeau.devices import CPU
 from flambeau.runtime import threads
 from flambeau.runtime.untracked import keep, record, untrack_all
@@ -84,7 +84,7 @@ class PlanVariant:
             code.lines.append("s = (*s, *offsets, top)")
         code.check(later)
         layouts: list[Any] = [
-            None if x is None else (*[code.array(a) for a in x[:3]], [[(code.given(t.address), *t[1:]) for t in p] for p in x.phases], *x[4:])
+            tuple(x) if isinstance(x, Hosted) else (*[code.array(a) for a in x[:3]], [[(code.given(t.address), *t[1:]) for t in p] for p in x.phases], *x[4:])
             for x in found.layouts
         ]
         result = code.structure((layouts, found.fresh, found.arena_bytes))
@@ -94,7 +94,10 @@ class PlanVariant:
 def numbers_of(found: Any) -> Numbers:
     """A plan's numbers as the assembly takes them: tasks are plain tuples."""
     layouts, fresh, arena_bytes = found
-    return Numbers([None if x is None else Layout(*x) for x in layouts], fresh, arena_bytes)
+    return Numbers([Layout(*x) if len(x) == _PARTS else Hosted(*x) for x in layouts], fresh, arena_bytes)
+
+
+_PARTS: Final = len(Layout._fields)  # of a native program; a host call has fewer
 
 
 def plan_for(tr: Trace, state: State, tensors: list[Tensor], alive: Any, make: Callable[..., TracePlan]) -> TracePlan:
@@ -153,8 +156,7 @@ def _record(
     try:
         plan = over_symbols(tr, model, sizes, _plan, tr, model, tensors, alive, make, hints)
         assert tr.view is not None
-        if not plan.plan.calls_host():
-            return PlanVariant(plan, tr.view.rec, sizes)
+        return PlanVariant(plan, tr.view.rec, sizes)
     except Exception:
         if CHECK[0]:
             raise
@@ -181,13 +183,14 @@ def _plain(numbers: Any, assembly: Assembly, plan: TracePlan) -> tuple[Any, ...]
     layouts, fresh, arena_bytes = numbers
     own = addressof(assembly.record)
     parts = [
-        x and ([w if w != own else "record" for w in x[0]], *map(list, x[1:3]), [[tuple(t) for t in phase] for phase in x[3]], *x[4:]) for x in layouts
+        ([w if w != own else "record" for w in x[0]], *map(list, x[1:3]), [[tuple(t) for t in phase] for phase in x[3]], *x[4:])
+        if len(x) == _PARTS else tuple(x) for x in layouts
     ]  # fmt: skip
     return parts, fresh, arena_bytes, plan.assign
 
 
 CHECK: Final = [False]  # compare the plan of each path by class with one that is made at its sizes, and let what goes wrong be seen (tests)
-NOT_BY_CLASS: Final[list[PlanVariant]] = []  # of paths with host calls, and of those whose plans could not be recorded
+NOT_BY_CLASS: Final[list[PlanVariant]] = []  # of paths whose plans could not be recorded
 
 
 def _plan(tr: Trace, model: State, tensors: list[Tensor], alive: Any, make: Callable[..., TracePlan], hints: tuple[int, ...]) -> TracePlan:

@@ -295,8 +295,8 @@ class Before(NamedTuple):
 
 def _before(parent: State, model: State, key: Any, skeleton: Any, name: Callable[[Ints], Any] | None) -> Before | None:
     """An edge like one that is about to be recorded over symbols, as it was recorded at sizes that came before there were any."""
+    sizes: Ints = ()
     if parent.sizes == ():
-        sizes: Ints = ()
         state = parent
     elif model.sample is not None:
         sizes, state = model.sample
