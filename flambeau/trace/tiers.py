@@ -3,7 +3,8 @@
 Where a call has no edge, recording it costs a plan for the whole path, and that pays only if the path comes back. So the trace ends there (a *cut*), and the
 call begins the next one, a *piece*, at a root of its own: there it is known if it was ever made before. A path is recorded as a whole from the first cut
 on from which paths have come back at least every other time: twice with the same sizes, or four times with others, as symbols cost more to record (classes.py).
-A plan must pay: a short path without gradients that makes little memory, and a small one among many that begin alike, first comes back `PAYS` times.
+A plan must pay: a short path without gradients that makes little memory, at whatever sizes, and a small one among many that begin alike, first comes back
+`PAYS` times.
 Two pieces that meet often enough become one.
 
 A loop is cut every few rounds (loops.py). What is left of it after its last cut is another path for each number of rounds. Where those numbers do not come
