@@ -51,8 +51,8 @@ DOUBT: Final = 64  # and so many that did not against it
 class Places:
     """How often paths came through a place, by a hash of what leads there, and how often they ended as one before them did."""
 
-    def __init__(self, wanted: int, *, any_sizes: bool) -> None:
-        self.wanted, self.any_sizes = wanted, any_sizes
+    def __init__(self, wanted: int) -> None:
+        self.wanted = wanted
         self.passes: dict[int, int] = {}
         self.repeats: dict[int, int] = {}
         self.ends: dict[int, int] = {}
@@ -92,7 +92,7 @@ class Places:
                 counts.clear()
 
 
-_exact, _any_sizes = Places(SAME, any_sizes=False), Places(OTHERS, any_sizes=True)
+_exact, _any_sizes = Places(SAME), Places(OTHERS)
 
 
 def _come_back(place: tuple[int, int], first: tuple[int, int]) -> tuple[bool, bool]:
