@@ -709,7 +709,7 @@ class Tensor(Methods):
     # -- devices ------------------------------------------------------------------------------------------------
     def cpu(self, memory_format: Any = None) -> Tensor:
         """This tensor if it is on the CPU, or a copy where it has not the memory format; NotImplementedError if it has no elements (`meta`)."""
-        if self._meta.device is not CPU:
+        if self.is_meta:
             refuse_read(self)
         return self if memory_format is None else self.to(memory_format=memory_format)  # type: ignore[attr-defined, no-any-return]
 

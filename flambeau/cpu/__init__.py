@@ -129,6 +129,7 @@ _is_avx512_bf16_supported = _supports("avx512_bf16")
 _is_vnni_supported = _is_avx512_vnni_supported = _supports("avx512_vnni")
 _is_amx_tile_supported = _supports("amx_tile")
 _is_amx_fp16_supported = _supports("amx_fp16")
+_init_amx = _supports("amx_tile")
 
 _THE_STREAM = Stream()
 

@@ -92,6 +92,9 @@ def _register() -> None:
     for space in ("_c10d_functional", "c10d_functional"):
         spaces[space].define("wait_tensor(Tensor tensor) -> Tensor")
         spaces[space].impl("wait_tensor", f.wait_tensor, "CompositeImplicitAutograd")
+    # What comes back from a collective is there, so it is not wrapped in one that waits.
+    spaces["_c10d_functional"].define("_wrap_tensor_autograd(Tensor input) -> Tensor")
+    spaces["_c10d_functional"].impl("_wrap_tensor_autograd", f.wait_tensor, "CompositeImplicitAutograd")
     spaces["_dtensor"].define("shard_dim_alltoall(Tensor input, int gather_dim, int shard_dim, str group_name) -> Tensor")
     spaces["_dtensor"].impl("shard_dim_alltoall", _shard_dim_alltoall, "CompositeImplicitAutograd")
     for name in _C10D:

@@ -34,7 +34,7 @@ from flambeau.io.storage_bytes import bytes_of, new_storage
 from flambeau.layouts import layout, strided
 from flambeau.module_names import is_ours
 from flambeau.nn.parameter import Buffer, Parameter
-from flambeau.ops.dispatch import Dispatched
+from flambeau.ops.dispatch import Dispatched, named_class
 from flambeau.runtime import shared_memory, whole_files
 from flambeau.runtime.buffers import foreign
 from flambeau.storage import NAME_OF_DTYPE, TypedStorage, UntypedStorage
@@ -128,14 +128,14 @@ class Pickler(_PurePickler):  # type: ignore[misc]
                     return self._name("torch._utils", "_rebuild_parameter_with_state"), (*data, state)
                 return self._name("torch._utils", "_rebuild_parameter"), data
         if isinstance(t, Dispatched):
-            function, arguments = self._name("torch._utils", "_rebuild_wrapper_subclass"), (type(t), *wrapper_layout(t))
-            return self._name("torch._tensor", "_rebuild_from_type_v2"), (function, type(t), arguments, state)
+            function, arguments = self._name("torch._utils", "_rebuild_wrapper_subclass"), (named_class(t), *wrapper_layout(t))
+            return self._name("torch._tensor", "_rebuild_from_type_v2"), (function, named_class(t), arguments, state)
         if t.is_meta:
             function = self._name("torch._utils", "_rebuild_meta_tensor_no_storage")
             arguments = t.dtype, tuple(t.shape), tuple(t.stride()), t.requires_grad
             if type(t) is Tensor and not state:
                 return function, arguments
-            return self._name("torch._tensor", "_rebuild_from_type_v2"), (function, type(t), arguments, state)
+            return self._name("torch._tensor", "_rebuild_from_type_v2"), (function, named_class(t), arguments, state)
         # Dtypes without a class of storages are named beside bytes.
         bytes_only = t.dtype in LIMITED
         storage = TypedStorage(wrap_storage=t.untyped_storage(), dtype=uint8 if bytes_only else t.dtype)
@@ -146,7 +146,7 @@ class Pickler(_PurePickler):  # type: ignore[misc]
             arguments = *arguments, {name: True for bit, name in ((CONJ, "conj"), (NEG, "neg")) if t._meta.bits & bit}
         if type(t) is Tensor and not state:
             return function, arguments
-        kind: type = type(t)
+        kind = named_class(t)
         if kind is Buffer:  # in PyTorch a plain tensor with a mark
             kind, state = Tensor, {**state, "_is_buffer": True}
         return self._name("torch._tensor", "_rebuild_from_type_v2"), (function, kind, arguments, state)

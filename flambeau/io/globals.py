@@ -15,7 +15,7 @@ from flambeau.io.pickling import restore_wrapper
 from flambeau.io.storage_bytes import check_layout, tensor_over
 from flambeau.module_names import home, is_ours, under_flambeau
 from flambeau.nn.parameter import Buffer, Parameter
-from flambeau.ops.dispatch import Dispatched
+from flambeau.ops.dispatch import Dispatched, marked
 from flambeau.quantized import schemes
 from flambeau.storage import LEGACY, TypedStorage, UntypedStorage
 from flambeau.tensor import _INTERNAL, Tensor
@@ -93,12 +93,16 @@ def rebuild_any_type(function: Any, kind: Any, args: Any, state: Any) -> Any:
     made = function(*args)
     if isinstance(made, Dispatched) and isinstance(state, dict):  # whose elements are among its attributes
         made.__dict__.update({name: value for name, value in state.items() if name not in _INTERNAL})
-        return made
+        return marked(made, Parameter)
     if isinstance(state, dict) and state.get("_is_buffer") is True:
         made = Buffer(made, persistent=state.get("persistent") is not False)
     elif type(made) is not kind:
         made = made.as_subclass(kind)
-    return _with_state(made, state)
+    made = _with_state(made, state)
+    if isinstance(state, dict) and state.get("_is_param") is True and type(made) not in (Tensor, Parameter):
+        made._is_param = True
+        return marked(made, Parameter)
+    return made
 
 
 def _with_state(t: Any, state: Any) -> Any:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from flambeau.io.storage_bytes import tensor_over
-from flambeau.ops.dispatch import Dispatched
+from flambeau.ops.dispatch import Dispatched, marked, named_class
 from flambeau.tensor import Attributes, Tensor
+from flambeau.trace.recorder import _PARAMETER
 
 
 def attributes(t: Tensor) -> dict[str, Any]:
@@ -17,10 +18,10 @@ def attributes(t: Tensor) -> dict[str, Any]:
 def reduce_tensor(t: Tensor) -> Any:
     """What Tensor.__reduce_ex__ returns."""
     if isinstance(t, Dispatched):
-        return restore_wrapper, (type(t), *wrapper_layout(t), attributes(t))
+        return restore_wrapper, (named_class(t), *wrapper_layout(t), attributes(t))
     storage = t.untyped_storage()
     layout = t.dtype, t.storage_offset(), tuple(t.shape), tuple(t.stride())
-    return restore_tensor, (type(t), storage, *layout, t.requires_grad, attributes(t), *bits_of(t))
+    return restore_tensor, (named_class(t), storage, *layout, t.requires_grad, attributes(t), *bits_of(t))
 
 
 def bits_of(t: Tensor) -> tuple[int, ...]:
@@ -36,6 +37,7 @@ def restore_tensor(
     if cls is not Tensor:
         t = Tensor._make_subclass(cls, t)
     t.__dict__.update(state)
+    marked(t, _PARAMETER[0])
     return t.requires_grad_() if requires_grad else t
 
 
@@ -50,7 +52,7 @@ def restore_wrapper(
     """The inverse: torch._utils._rebuild_wrapper_subclass, and the attributes."""
     made = Tensor._make_wrapper_subclass(cls, size, strides=stride, storage_offset=offset, dtype=d, layout=layout, device=device, requires_grad=requires_grad)
     made.__dict__.update(state or {})
-    return made
+    return marked(made, _PARAMETER[0])
 
 
 def reduce_generator(generator: Any) -> Any:

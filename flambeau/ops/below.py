@@ -27,15 +27,16 @@ from flambeau.trace.existing import blank_tensor
 from flambeau.trace.objects import bare
 
 _END: Final = 9223372036854775807  # how the end of a slice to the end looks there
-_TENSOR_OR_SCALAR: Final = frozenset("eq ne lt le gt ge remainder fmod masked_fill fill bitwise_and bitwise_or bitwise_xor".split())
+_TENSOR_OR_SCALAR: Final = frozenset("eq ne lt le gt ge remainder fmod masked_fill fill bitwise_and bitwise_or bitwise_xor lerp".split())
 _ALWAYS_TENSOR: Final = frozenset("add sub mul div true_divide".split())
 _OVERLOADS: Final = {
     "transpose": "int", "select": "int", "unbind": "int", "split": "Tensor", "squeeze_dim": "dim", "where": "self", "sum_dim": "dim_IntList",
     "mean_dim": "dim", "max_dim": "dim", "min_dim": "dim", "std": "correction", "var": "correction", "repeat_interleave": "Tensor", "any_dim": "dim",
-    "all_dim": "dim", "prod_dim": "dim_int",
+    "all_dim": "dim", "prod_dim": "dim_int", "scatter_reduce": "two", "frexp": "Tensor", "ldexp": "Tensor",
 }  # fmt: skip
 _RENAMED: Final = {"subtract": "sub", "multiply": "mul", "divide": "div", "true_divide": "div", "negative": "neg", "absolute": "abs", "concat": "cat",
-                   "concatenate": "cat", "swapaxes": "transpose", "swapdims": "transpose", "clip": "clamp", "eq_": "eq_"}  # fmt: skip
+                   "concatenate": "cat", "swapaxes": "transpose", "swapdims": "transpose", "clip": "clamp", "eq_": "eq_",
+                   "greater": "gt", "greater_equal": "ge", "less": "lt", "less_equal": "le", "not_equal": "ne"}  # fmt: skip
 _REFLECTED: Final = {"radd": "add", "rmul": "mul", "rsub": "rsub", "rtruediv": "rtruediv", "rpow": "rpow", "rmatmul": "rmatmul"}
 _LISTS: Final = frozenset(  # functions whose sizes or dims are one list there, and from which argument on
     "view permute expand repeat flip reshape new_zeros new_ones new_empty new_full tile".split()
@@ -206,6 +207,15 @@ def _overload(name: str, args: list[Any], kwargs: dict[str, Any]) -> str:
         return "Tensor" if isinstance(args[-1], Tensor) else "Scalar"
     if name == "rsub":
         return "Tensor" if isinstance(args[1], Tensor) else "Scalar"
+    if name == "index_fill":
+        return "int_Tensor" if isinstance(args[-1], Tensor) else "int_Scalar"
+    if name == "scatter":
+        value = "src" if isinstance(args[-1], Tensor) or "src" in kwargs else "value"
+        return value if "reduce" not in kwargs else "reduce" if value == "src" else "value_reduce"
+    if name == "xlogy":
+        return "Scalar_Self" if not isinstance(args[0], Tensor) else "Tensor" if isinstance(args[1], Tensor) else "Scalar_Other"
+    if name == "isin":
+        return "_".join("Tensor" if isinstance(a, Tensor) else "Scalar" for a in args[:2])
     if name == "pow":
         return "Scalar" if not isinstance(args[0], Tensor) else "Tensor_Tensor" if isinstance(args[1], Tensor) else "Tensor_Scalar"
     if name == "sort":

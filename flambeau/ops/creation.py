@@ -12,6 +12,7 @@ from flambeau.dtypes import dtype
 from flambeau.foreign import refuse
 from flambeau.layouts import strided
 from flambeau.ops import primitives as prim
+from flambeau.ops.dispatch import Dispatched
 from flambeau.ops.dtype_rules import refuse_dtype
 from flambeau.ops.from_data import from_any, tensor
 from flambeau.ops.from_memory import finish as _finish
@@ -612,6 +613,10 @@ def zero_(input: Tensor) -> Tensor:
 
 def copy_(self: Tensor, other: Any, non_blocking: bool = False) -> Tensor:
     """Overwrite the elements with those of `other` (a tensor or a number), broadcast and cast as needed."""
+    if isinstance(self, Dispatched) or isinstance(other, Dispatched):  # called again by its own `__torch_function__`: what is below is asked
+        from flambeau.ops.below import redispatch
+
+        return redispatch(copy_, (self, other), {"non_blocking": non_blocking} if non_blocking else {})  # type: ignore[no-any-return]
     if not hasattr(other, "_meta"):
         refuse((other,), "copy_()")
         number = other if is_array(other) else from_numpy_scalar(other)

@@ -423,9 +423,21 @@ def parameter_of(cls: type, parameter: type) -> type:
 
     own: Any = getattr(cls, "__torch_function__", None)
     below = issubclass(cls, Dispatched) and (own in _IGNORED or getattr(own, "__func__", None) is _OWN)  # it answers by __torch_dispatch__ alone
-    inside = {"__torch_function__": own if below else staticmethod(answer), "__module__": cls.__module__, "__init__": begin}
+    inside = {"__torch_function__": own if below else staticmethod(answer), "__module__": cls.__module__, "__init__": begin, "_subclass": cls}
     made = type(cls.__name__, (cls, parameter), inside)
     return made
+
+
+def named_class(t: Any) -> type:
+    """The class of a tensor by which files name it: of a parameter of a subclass the subclass, as in PyTorch, which marks the tensor (`_is_param`)."""
+    return vars(type(t)).get("_subclass", type(t))  # type: ignore[no-any-return]
+
+
+def marked(t: Any, parameter: type) -> Any:
+    """A tensor of a subclass that a file has made, as the parameter that it was if it is marked as one."""
+    if t.__dict__.get("_is_param") is True and not isinstance(t, parameter):
+        t.__class__ = parameter_of(type(t), parameter)
+    return t
 
 
 def from_wrapper(op: Any, args: tuple[Any, ...]) -> Any:
@@ -445,4 +457,8 @@ def from_wrapper(op: Any, args: tuple[Any, ...]) -> Any:
     given = [not (a is d or (type(a) is type(d) and type(a) in PLAIN and a == d)) for a, d in zip(args, op.defaults, strict=True)]
     last = max([i + 1 for i in range(count) if given[i]], default=0)
     named = {op.names[i]: args[i] for i in range(count, len(args)) if given[i]}
+    if not (state.subclasses and state.everything):  # inside of a `__torch_function__`: what is below is asked
+        from flambeau.ops.below import redispatch
+
+        return redispatch(op.function, args[:last], named)
     return ask(op.function, relevant, args[:last], named)

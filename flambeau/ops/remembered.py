@@ -20,6 +20,7 @@ from flambeau.dtypes import dtype, of_type
 from flambeau.foreign import refuse
 from flambeau.layouts import layout
 from flambeau.module_names import home
+from flambeau.ops.dispatch import any_dispatched
 from flambeau.ops.guard import better, check, marked
 from flambeau.ops.registry import Operation
 from flambeau.ops.signatures import simple
@@ -33,7 +34,7 @@ from flambeau.trace.looks import NO_TENSORS
 from flambeau.trace.meta import Meta, Size
 from flambeau.trace.mutation import ASSIGN, assign, assign_all
 from flambeau.trace.objects import _TENSOR
-from flambeau.trace.recorder import _PARAMETER, ALIAS, GRAD_MODE, IN, MOST_GIVEN, Trace, local
+from flambeau.trace.recorder import _PARAMETER, ALIAS, GRAD_MODE, IN, MOST_GIVEN, Fragment, Trace, local
 from flambeau.trace.state import State
 from flambeau.trace.traces import TRACE_SLOTS
 from flambeau.trace.while_set import while_switched
@@ -126,6 +127,14 @@ class Form:
     def _call(self, args: tuple[Any, ...]) -> Any:
         given = args[: self.first] if self.spread < 0 else (*args[: self.spread], *args[self.spread])
         return self.body(*given, **dict(zip(self.names, args[self.first :], strict=True))) if self.names else self.body(*given)
+
+    def spelled(self, args: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """A call's arguments as a program writes them: positions up to the last that is not its default, and names."""
+        given = list(args[: self.first] if self.spread < 0 else (*args[: self.spread], *args[self.spread]))
+        while self.spread < 0 and given and given[-1] is self.defaults[len(given) - 1]:
+            given.pop()
+        named = zip(self.names, args[self.first :], self.defaults[self.first :], strict=True)
+        return tuple(given), {name: a for name, a, default in named if a is not default}
 
     @staticmethod
     def _number(a: Any, number: bool) -> Any:
@@ -380,6 +389,10 @@ def _run(form: Form, args: tuple[Any, ...], kinds: Any = None) -> Any:
     """The function itself, and the call is remembered; its errors say what is wrong. `kinds`: see `_at_root`."""
     refuse(args, f"{form.body.__name__}()")
     _checked(form, args)
+    if any_dispatched(args) and not isinstance(local.trace, Fragment):  # inside of a `__torch_function__`: what is below is asked
+        from flambeau.ops.below import redispatch
+
+        return redispatch(form.body, *form.spelled(args))
     try:
         return _run_and_remember(form, args, kinds)
     except Exception as error:

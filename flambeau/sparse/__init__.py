@@ -108,7 +108,9 @@ CharTensor = _legacy("CharTensor", _dtypes.int8)
 ByteTensor = _legacy("ByteTensor", _dtypes.uint8)
 
 
-_SEMI_STRUCTURED = ("SparseSemiStructuredTensor", "to_sparse_semi_structured")
+_SEMI_STRUCTURED = (
+    "SparseSemiStructuredTensor", "SparseSemiStructuredTensorCUSPARSELT", "SparseSemiStructuredTensorCUTLASS", "to_sparse_semi_structured",
+)  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -116,6 +116,8 @@ class SparseSemiStructuredTensor(Tensor):
 
 
 admit(SparseSemiStructuredTensor)
+# PyTorch has a class for each of two libraries of GPUs.
+SparseSemiStructuredTensorCUSPARSELT = SparseSemiStructuredTensorCUTLASS = SparseSemiStructuredTensor
 
 
 def _with(s: SparseSemiStructuredTensor, change: Callable[[Tensor], Tensor], values_only: bool = False) -> SparseSemiStructuredTensor:

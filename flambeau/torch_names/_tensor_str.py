@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from flambeau.printing import OPTIONS as PRINT_OPTS
-from flambeau.printing import contents, join, set_printoptions, tensor_repr
+from flambeau.printing import _ComplexFormat, _Format, contents, join, set_printoptions, tensor_repr
 
 __all__ = ["PRINT_OPTS", "get_printoptions", "printoptions", "set_printoptions"]
 
@@ -47,3 +47,19 @@ def _str(self: Any, *, tensor_contents: str | None = None) -> str:
 def _str_intern(inp: Any, *, tensor_contents: str | None = None) -> str:
     """The whole text."""
     return tensor_repr(inp)
+
+
+class _Formatter:
+    """How the numbers of a tensor are written, all of one width."""
+
+    def __init__(self, tensor: Any) -> None:
+        kind = _ComplexFormat if tensor.dtype.is_complex else _Format
+        self._format = kind(tensor.detach().reshape(-1).tolist(), tensor.dtype)
+
+    def width(self) -> int:
+        """The columns that a number takes."""
+        return self._format.width
+
+    def format(self, value: Any) -> str:
+        """A number as one of the tensor's."""
+        return self._format(value)

@@ -13,6 +13,13 @@ def _shape_as_tensor(self: Any) -> Any:
     return torch.tensor(list(self.shape), dtype=torch.int64)
 
 
+def _has_compatible_shallow_copy_type(input: Any, from_: Any) -> Any:
+    """Whether `input.data = from_` can be: both are strided, or both of one sparse layout. Classes with `__torch_function__` say it themselves."""
+    if torch.overrides.has_torch_function((input, from_)):
+        return torch.overrides.handle_torch_function(_has_compatible_shallow_copy_type, (input, from_), input, from_)
+    return input.layout is from_.layout
+
+
 def _assert_async(self: Any, assert_msg: str = "Expected Tensor with single nonzero value, but got zero") -> None:
     """RuntimeError unless the one element is not zero."""
     if self.numel() != 1:

@@ -99,6 +99,7 @@ def _register_namedtuple(cls: type, *, serialized_type_name: str) -> None:
 def _deregister_pytree_node(cls: type) -> None:
     """Make objects of a class leaves again."""
     del SUPPORTED_NODES[cls], _SERIALIZED[cls]
+    CONSTANT_NODES.discard(cls)
 
 
 def _default_factory_to_context(context: Any) -> Any:
@@ -118,6 +119,34 @@ def register_dataclass(cls: type, *, field_names: list[str] | None = None, drop_
     names = field_names or [f.name for f in dataclasses.fields(cls) if f.init and f.name not in (drop_field_names or ())]
     register_pytree_node(cls, lambda o: ([getattr(o, n) for n in names], None), lambda children, _: cls(**dict(zip(names, children, strict=True))),
                          flatten_with_keys_fn=lambda o: ([(GetAttrKey(n), getattr(o, n)) for n in names], None))  # fmt: skip
+
+
+CONSTANT_NODES: set[type] = set()
+
+
+class ConstantNode(NamedTuple):
+    """What stands for an object of such a class in a structure: two structures are equal where the objects are."""
+
+    value: Any
+
+
+def register_constant(cls: type) -> None:
+    """Make objects of a class containers without leaves: they are part of the structure. TypeError unless they can be compared and hashed by value."""
+    if cls.__eq__ is object.__eq__:  # type: ignore[comparison-overlap]
+        raise TypeError("register_constant(cls) expects `cls` to have a non-default `__eq__` implementation.")
+    if cls.__hash__ is None:
+        raise TypeError("register_constant(cls) expects `cls` to have a non-default `__hash__` implementation.")
+
+    def flatten(constant: Any) -> tuple[list[Any], ConstantNode]:
+        return [], ConstantNode(constant)
+
+    register_pytree_node(cls, flatten, lambda _, context: context.value, flatten_with_keys_fn=flatten)
+    CONSTANT_NODES.add(cls)
+
+
+def is_constant_class(cls: type) -> bool:
+    """Whether objects of a class are constants of structures."""
+    return isinstance(cls, type) and cls in CONSTANT_NODES
 
 
 def _sequence_keys(children: Iterable[Any], context: Any) -> tuple[list[Any], Any]:

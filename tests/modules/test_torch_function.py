@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
+import io
+import pickle
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -316,3 +319,36 @@ def test_constructors_of_subclasses_of_parameters_and_buffers_take_what_they_ask
     for wrong in (lambda: ft.nn.Parameter(ft.ones(1), True, 3), lambda: ft.nn.Parameter(ft.ones(1), bad=3)):  # type: ignore[call-arg]
         with pytest.raises(TypeError):
             wrong()
+
+
+class _Marked(ft.Tensor):
+    """A subclass whose parameters are saved."""
+
+
+def test_a_parameter_of_a_subclass_is_pickled_as_the_subclass() -> None:
+    p = ft.nn.Parameter(ft.arange(3.0).as_subclass(_Marked))
+    for loaded in (pickle.loads(pickle.dumps(p)), _saved(p)):
+        assert isinstance(loaded, _Marked) and isinstance(loaded, ft.nn.Parameter) and type(loaded) is type(p)
+        assert loaded.tolist() == [0.0, 1.0, 2.0] and loaded.requires_grad
+
+
+def _saved(p: Any) -> Any:
+    file = io.BytesIO()
+    ft.save(p, file)
+    file.seek(0)
+    return ft.load(file, weights_only=False)
+
+
+def test_constants_of_structures() -> None:
+    @dataclasses.dataclass(frozen=True)
+    class Config:
+        norm: str
+
+    for m in (ft, torch):
+        pytree = m.utils._pytree
+        pytree.register_constant(Config)
+        leaves, spec = pytree.tree_flatten([m.ones(1), Config("l2")])
+        assert len(leaves) == 1 and spec == pytree.tree_structure([m.ones(1), Config("l2")]) != pytree.tree_structure([m.ones(1), Config("l1")])
+        assert pytree.tree_map(lambda x: x, [1, Config("l2")]) == [1, Config("l2")] and pytree.is_constant_class(Config)
+        with pytest.raises(TypeError, match="__eq__"):
+            pytree.register_constant(type("Plain", (), {}))

@@ -27,6 +27,8 @@ x.softmax(0); x.log_softmax(1); x @ d.t(); m.mm(x, d.t()); x @ d[0]; m.matmul(x,
 F.gelu(x); x.clamp(0, 1); x.clamp(min=0); m.zeros_like(x); m.full_like(x, 2.0); x.new_zeros(2); x.new_full((2,), 1); x.fill_(0); x.zero_(); x.copy_(d)
 m.equal(x, d); x.numel(); x.size(); x.stride(); x.is_contiguous(); x.dim(); x.data; x.requires_grad; x.device; x.shape; x.sum().item(); len(x); m.isnan(x)
 F.embedding(i, x); F.dropout(x, 0.5); F.softmax(x, 0); m.addmm(d[0], x, d.t() @ d)
+x.lerp(d, 0.5); m.lerp(x, d, d); x.greater(1); x.not_equal(d); x.index_fill(0, i, 1.0); m.xlogy(x, 2.0); m.xlogy(x, d); m.isin(x, d); m.ldexp(x, d)
+m.scatter(x, 0, i.view(1, 2), 1.0)
 """
 CASES = [call.strip() for line in CALLS.strip().split("\n") for call in line.split(";")]
 
@@ -173,3 +175,36 @@ def fake(m: Any) -> Any:
 
 def test_fake_tensors() -> None:
     assert fake(flambeau) == fake(torch)
+
+
+def again(m: Any) -> list[Any]:
+    """What is seen below of a class whose own `__torch_function__` calls the function again, as torchao's."""
+    log: list[str] = []
+
+    class Again(m.Tensor):  # type: ignore[misc, name-defined]
+        @staticmethod
+        def __new__(cls, inner: Any) -> Any:
+            return m.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype, device=inner.device)
+
+        def __init__(self, inner: Any) -> None:
+            self.inner = inner
+
+        @classmethod
+        def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            with m._C.DisableTorchFunctionSubclass():
+                return func(*args, **(kwargs or {}))
+
+        @classmethod
+        def __torch_dispatch__(cls, func: Any, types: Any, args: Any, kwargs: Any = None) -> Any:
+            log.append(str(func))
+            return func(*[a.inner if isinstance(a, Again) else a for a in args], **(kwargs or {}))
+
+    x = Again(m.ones(3))
+    same = [x.to(m.device("cpu")), x.to("cpu"), x.to(m.float32), x.float(), x.cpu(), x.to(x), x.contiguous()]
+    made = [x.to("cpu", copy=True), x.to(m.float64), x.lerp(m.zeros(3), 0.25), x + 1, x.sum()]
+    assert all(y is x for y in (x.copy_(m.arange(3.0)), x.fill_(2), x.add_(1), x.lerp_(m.zeros(3), 0.5))) and type(x) is Again
+    return [x.inner.tolist(), [y is x for y in same], [(type(y) is m.Tensor, str(y.dtype).split(".")[-1], y.tolist()) for y in made], log]
+
+
+def test_a_class_that_calls_the_function_again() -> None:
+    assert again(flambeau) == again(torch)

@@ -148,7 +148,7 @@ class Conv3d(_Conv):
     _function = staticmethod(F.conv3d)
 
 
-class _ConvTranspose(_ConvNd):
+class _ConvTransposeNd(_ConvNd):
     """A transposed convolution over `_dims` spatial dimensions."""
 
     _dims: int
@@ -191,21 +191,21 @@ class _ConvTranspose(_ConvNd):
         return tuple(w - a for w, a in zip(wanted, low, strict=True))
 
 
-class ConvTranspose1d(_ConvTranspose):
+class ConvTranspose1d(_ConvTransposeNd):
     """Transposed convolution of (N, C, L) or (C, L)."""
 
     _dims = 1
     _function = staticmethod(F.conv_transpose1d)
 
 
-class ConvTranspose2d(_ConvTranspose):
+class ConvTranspose2d(_ConvTransposeNd):
     """Transposed convolution of (N, C, H, W) or (C, H, W)."""
 
     _dims = 2
     _function = staticmethod(F.conv_transpose2d)
 
 
-class ConvTranspose3d(_ConvTranspose):
+class ConvTranspose3d(_ConvTransposeNd):
     """Transposed convolution of (N, C, D, H, W) or (C, D, H, W)."""
 
     _dims = 3

@@ -162,7 +162,11 @@ def __getattr__(name: str) -> Any:
         from flambeau.linalg import LinAlgError
 
         return LinAlgError
-    if name in ("_nn", "_functorch"):
+    if name == "Tag":
+        from flambeau.library import Tag
+
+        return Tag
+    if name in ("_nn", "_functorch", "_cpu"):
         import importlib
 
         return importlib.import_module(f"flambeau._C.{name}")

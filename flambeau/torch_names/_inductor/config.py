@@ -19,3 +19,7 @@ permute_fusion = False
 triton = SimpleNamespace(cudagraphs=False, unique_kernel_names=True)
 cpp = SimpleNamespace(threads=-1, enable_kernel_profile=False)
 trace = SimpleNamespace(enabled=False)
+coordinate_descent_check_all_directions = False
+max_autotune_gemm_search_space = "DEFAULT"
+pre_grad_custom_pass = post_grad_custom_pre_pass = post_grad_custom_post_pass = None
+eager_numerics = SimpleNamespace(division_rounding=False)
