@@ -17,7 +17,7 @@ def _gradient(size: Sequence[int], given: Tensor, grad_output: Tensor, result: C
     """The gradient of a `result` with respect to a tensor of this size, in which it is linear: the values do not matter."""
     create = torch.is_grad_enabled() and (given.requires_grad or grad_output.requires_grad)
     with torch.enable_grad():
-        x = torch.zeros(tuple(size), dtype=grad_output.dtype, requires_grad=True)
+        x = torch.empty(tuple(size), dtype=grad_output.dtype, requires_grad=True)
         (gradient,) = torch.autograd.grad(result(x), x, grad_output, create_graph=create)
     return gradient  # type: ignore[no-any-return]
 

@@ -96,6 +96,17 @@ def _images(n: int, m: int) -> Any:
     return loss, x.grad, w.grad
 
 
+def _planes(n: int, m: int) -> Any:
+    torch.manual_seed(2)
+    found = []
+    for channels, kernel, stride in ((24, 3, 1), (16, 5, 2), (3, 7, 1)):
+        x, w = normal(2, channels, n + 4, m + 4).requires_grad_(), normal(channels, 1, kernel, kernel).requires_grad_()
+        y = F.conv2d(x, w, stride=stride, padding=kernel // 2, groups=channels)
+        y.backward(normal(*y.shape))
+        found += [y, x.grad, w.grad]
+    return found
+
+
 def _attention(n: int, m: int) -> Any:
     q = normal(2, 2, n, 8).requires_grad_()
     k, v = normal(2, 2, m, 8), normal(2, 2, m, 8).requires_grad_()
@@ -156,7 +167,7 @@ def _dtypes(n: int, m: int) -> Any:
     return x.half() + 1, x.bfloat16() @ x.bfloat16().T, c * c.conj(), (x > 0) & (x < 1), x.double().exp(), x.long() // 3, torch.view_as_real(c)
 
 
-PROGRAMS = [_network, _views, _reductions, _products, _images, _attention, _indexing, _writes, _dropout, _second, _looks, _dtypes]
+PROGRAMS = [_network, _views, _reductions, _products, _images, _planes, _attention, _indexing, _writes, _dropout, _second, _looks, _dtypes]
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__.strip("_"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,9 @@ from flambeau.compiler.emit.builder import Builder
 from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Address, Kernel, Word
 from flambeau.compiler.kernels.convolution import make_convolution
+from flambeau.compiler.kernels.convolution_depthwise import make_depthwise
+from flambeau.compiler.kernels.convolution_depthwise_lanes import make_depthwise_lanes
+from flambeau.compiler.kernels.convolution_problem import problem as problem_of
 from flambeau.runtime.target import Target
 from tests.kernels.harness import Runner, aligned
 from tests.kernels.images import Case, operand
@@ -63,9 +67,10 @@ def check(c: Case, d: dtypes.dtype, terms: int, splits: int = 3, by: Callable[[G
 
 
 @st.composite
-def problems(draw: st.DrawFn) -> dict[str, Any]:
-    groups = draw(st.sampled_from((1, 1, 2, 3)))
-    depthwise = draw(st.booleans()) and groups > 1
+def problems(draw: st.DrawFn, planes: bool = False) -> dict[str, Any]:
+    """`planes`: as many groups of one channel as vectors have lanes, nearly or more."""
+    groups = draw(st.sampled_from((7, 13, 16, 29, 48) if planes else (1, 1, 2, 3)))
+    depthwise = planes or (draw(st.booleans()) and groups > 1)
     kernel = draw(st.tuples(st.integers(1, 5), st.integers(1, 5)))
     dilation = draw(st.tuples(st.integers(1, 3), st.integers(1, 3)))
     padding = draw(st.tuples(st.integers(0, 4), st.integers(0, 4)))
@@ -74,7 +79,7 @@ def problems(draw: st.DrawFn) -> dict[str, Any]:
     return {
         "op": draw(st.sampled_from(OPS)),
         "x": (draw(st.integers(1, 4)), groups * inputs, *(draw(st.integers(low, low + 35)) for low in least)),
-        "w": (groups * draw(st.integers(1, 40)), inputs, *kernel),
+        "w": (groups * (1 if planes else draw(st.integers(1, 40))), inputs, *kernel),
         "stride": draw(st.tuples(st.integers(1, 3), st.integers(1, 3))),
         "padding": padding, "dilation": dilation, "groups": groups,
         "d": draw(st.sampled_from((dtypes.float32, dtypes.float32, dtypes.float64))),
@@ -85,11 +90,30 @@ def problems(draw: st.DrawFn) -> dict[str, Any]:
 @settings(max_examples=150, deadline=None)
 @given(problems(), st.integers(1, 9))
 def test_random_problems(problem: dict[str, Any], splits: int) -> None:
+    check_problem(problem, splits)
+
+
+@settings(max_examples=100, deadline=None)
+@given(problems(planes=True), st.integers(1, 9))
+def test_random_planes(problem: dict[str, Any], splits: int) -> None:
+    c = check_problem(problem, splits)
+    if problem["op"] != "convolution_weight_gradient":  # whichever way they go, as that may depend on what else is known
+        found = [c.run(partial(depthwise, lanes=lanes))[0].tobytes() for lanes in (False, True)]
+        assert found[0] == found[1]
+
+
+def depthwise(graph: Graph, lanes: bool) -> list[Kernel]:
+    p, op = problem_of(graph, 0), graph.nodes[0].op
+    return make_depthwise_lanes(p, op, 0, None) if lanes else make_depthwise(graph, p, op, 0, None)
+
+
+def check_problem(problem: dict[str, Any], splits: int) -> Case:
     c = case(**problem)
     x, w = problem["x"], problem["w"]
     # At most so many products are summed: a weight's over pixels, the others over channels and taps.
     padded = (x[2] + 2 * problem["padding"][0]) * (x[3] + 2 * problem["padding"][1])
     check(c, problem["d"], x[0] * padded + w[0] * w[1] * w[2] * w[3], splits)
+    return c
 
 
 @pytest.mark.parametrize("d", [d for d in dtypes.ALL if not d.is_complex and d is not dtypes.bool_], ids=repr)

@@ -15,6 +15,7 @@ from __future__ import annotations
 from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Kernel
 from flambeau.compiler.kernels.convolution_depthwise import make_depthwise
+from flambeau.compiler.kernels.convolution_depthwise_lanes import lanes_apply, make_depthwise_lanes
 from flambeau.compiler.kernels.convolution_direct import lanes_are_filled, make_direct_convolution
 from flambeau.compiler.kernels.convolution_few import make_few_convolution
 from flambeau.compiler.kernels.convolution_images import images_apply, make_image_convolution
@@ -37,6 +38,8 @@ def make_convolution(graph: Graph, node_index: int, epilogue: Epilogue | None = 
         return []
     p = problem(graph, node_index)
     if p.is_depthwise:
+        if lanes_apply(p, node.op):
+            return make_depthwise_lanes(p, node.op, node_index, epilogue)
         return make_depthwise(graph, p, node.op, node_index, epilogue)
     if node.op == "convolution_weight_gradient":
         return make_weight_gradient(graph, p, node_index, epilogue)

@@ -10,8 +10,7 @@ instead, all from one plane. The weight's gradient is the product of two planes:
 
     w[t] = sum over q of result_gradient[q] * plane[q + shift[t]]              (zeros beyond the result's width)
 
-Each result is summed in the order of the taps (of columns of taps, where rows are computed together), each weight in the order of images and lanes,
-whatever the split.
+Each result is summed by columns of taps, from the upper pixels of each to the lower ones, each weight in the order of images and lanes, whatever the split.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _TAPS: Final = 9  # weights computed together: those of 3 x 3
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """`kind`: how source rows are read. `unit_out`: dense results. `phases`: residues of an input gradient."""
+    """`kind`: how source rows are read. `unit_out`: dense results. `phases`: residues of an input gradient. `upwards`: tap rows from the last to the first."""
 
     element: Element
     width: int
@@ -47,10 +46,12 @@ class Facts:
     kind: str
     unit_out: bool
     phases: int
+    upwards: bool
     column: int = 0  # taps of a column, where they lie a row of the plane apart each; negative from the last to the first; else 0
 
     def key(self) -> str:
-        return f"{self.element.name}:{self.width}:{self.vector_bits}:{self.kind}:{'unit' if self.unit_out else 'strided'}:{self.phases}:{self.column}"
+        out = "unit" if self.unit_out else "strided"
+        return f"{self.element.name}:{self.width}:{self.vector_bits}:{self.kind}:{out}:{self.phases}:{self.upwards}:{self.column}"
 
     @property
     def rows(self) -> int:
@@ -103,7 +104,7 @@ def make_depthwise(graph: Graph, p: Problem, op: str, node_index: int, epilogue:
         pitch = blocked[0].pitch
         filled = roughly_over(pitch, 5 * width // 2) or (pitch.__class__ is not Sym and 10 * pitch >= 7 * round_up(pitch, width))
         column = first.tap_y * first.taps_y if filled and 1 < first.taps_y <= _MOST_COLUMN else 0
-    facts = Facts(element, width, host.vector_bits, kind, (first.out_x == 1 or out.shape[3] == 1) and width > 1, len(geometries), column)
+    facts = Facts(element, width, host.vector_bits, kind, (first.out_x == 1 or out.shape[3] == 1) and width > 1, len(geometries), gradient, column)
     beyond = facts.rows * blocked[0].pitch if column else 0  # rows of the plane and of results that nothing wants
     plane_bytes = round_up((elements + beyond) * size, 64)
     words: dict[str, Word] = {
@@ -207,19 +208,23 @@ def _planes_body(facts: Facts, has_epilogue: bool, b: Builder, w: dict[str, str]
 
 
 def _by_taps(b: Builder, facts: Facts, q: dict[str, str], plane: str, result: str, coefficients: str, shifts: str, fresh: str) -> None:
-    """A result as one row, tap after tap, added to what is there or, if `fresh`, to nothing."""
+    """A result as one row, column of taps after column, added to what is there or, if `fresh`, to nothing."""
     element, width = facts.element, facts.width
     compute, size, type_ = element.compute, element.compute_bytes, vector(element.compute, width)
     with b.for_(0, b.mul(q["pitch"], q["height"]), _VECTORS * width) as at:
         places = [b.gep(compute, b.gep(compute, result, at), v * width) for v in range(_VECTORS)]
         start = [b.op(f"select i1 {fresh}, {type_} {element.zero(width)}, {type_} {b.load(type_, place, size)}") for place in places]
         base = b.gep(compute, plane, at)
-        with b.fold(0, b.mul(q["taps_y"], q["taps_x"]), 1, [(type_, value) for value in start]) as (t, sums):
-            coefficient = b.splat(compute, width, b.load(compute, b.gep(compute, coefficients, t), size))
-            source = b.gep(compute, base, b.load("i64", b.gep("i64", shifts, t), 8))
-            loaded = [b.load(type_, b.gep(compute, source, v * width), size) for v in range(_VECTORS)]
-            sums[:] = [element.multiply_add(b, width, coefficient, value, old) for value, old in zip(loaded, sums, strict=True)]
-        for value, place in zip(sums, places, strict=True):
+        with b.fold(0, q["taps_x"], 1, [(type_, value) for value in start]) as (tx, columns):
+            with b.fold(0, q["taps_y"], 1, [(type_, value) for value in columns]) as (i, sums):
+                ty = b.sub(b.sub(q["taps_y"], 1), i) if facts.upwards else i
+                t = b.add(b.mul(ty, q["taps_x"]), tx)
+                coefficient = b.splat(compute, width, b.load(compute, b.gep(compute, coefficients, t), size))
+                source = b.gep(compute, base, b.load("i64", b.gep("i64", shifts, t), 8))
+                loaded = [b.load(type_, b.gep(compute, source, v * width), size) for v in range(_VECTORS)]
+                sums[:] = [element.multiply_add(b, width, coefficient, value, old) for value, old in zip(loaded, sums, strict=True)]
+            columns[:] = sums
+        for value, place in zip(columns, places, strict=True):
             b.store(type_, value, place, size)
 
 
