@@ -6,6 +6,7 @@
 | `convolution_input_gradient` | convolution_depthwise.py                 | the same; with a stride in phases, but for convolution_images          |
 | `convolution_weight_gradient`| convolution_depthwise.py                 | convolution_weight.py, sums by convolution_weight_tiles.py, _planes.py |
 
+Depthwise ones of small images, with a stride, and weights' gradients go by convolution_depthwise_lanes.py where there are planes for all lanes.
 Images are (N, C, H, W) in any strides,
 results in the strides of their Value. One-dimensional convolutions come with H = 1.
 """
