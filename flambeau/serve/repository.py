@@ -15,7 +15,7 @@ import numpy as np
 
 from flambeau.serve import programs, text
 from flambeau.serve.batching import INLINE_SECONDS, Batcher
-from flambeau.serve.errors import NotFound
+from flambeau.serve.errors import NotFound, Unavailable
 from flambeau.serve.language import LanguageModel, Scheduler
 from flambeau.serve.settings import ModelSettings, ServerSettings, read_model_settings
 from flambeau.serve.versions import Model, Version
@@ -104,8 +104,10 @@ class Repository:
         self._busy = asyncio.Lock()
 
     def model(self, name: str) -> Model:
-        """A model by name; NotFound."""
+        """A model by name; NotFound, or Unavailable while it may still be on its way."""
         found = self.models.get(name)
+        if found is None and not self.loaded:
+            raise Unavailable(f"the model {name[:100]!r} is not there yet: models are being loaded, and /v2/health/ready says when that is done")
         if found is None:
             raise NotFound(f"there is no model {name[:100]!r}; there are {', '.join(self.models) or 'none'}")
         return found

@@ -37,6 +37,22 @@ def test_new_versions_take_over_between_two_requests(tmp_path):
         assert list(server.repository.models["m"].versions) == [4]
 
 
+def test_a_model_that_is_on_its_way_is_not_missing(tmp_path):
+    """While the folder is read for the first time, 503 says to come back; afterwards a name that is not there is 404."""
+    put(tmp_path, "m", 1, Affine(1.0, 1.0))
+    with running(tmp_path) as server:
+        client = Client(server.port)
+        there = server.repository.models
+        server.repository.models, server.repository.loaded = {}, False
+        for path in ("/v2/models/m", "/v2/models/m/ready", "/v1/models/m"):
+            status, found, _ = client.ask("GET", path)
+            assert status == 503 and "is not there yet" in found["error"], (path, found)
+        assert client.ask("GET", "/v2/health/ready")[0] == 503
+        server.repository.models, server.repository.loaded = there, True
+        assert client.ask("GET", "/v2/models/m")[0] == 200
+        assert client.ask("GET", "/v2/models/n")[0] == 404
+
+
 def test_what_cannot_be_loaded_leaves_the_old_version_in_its_place(tmp_path, caplog):
     put(tmp_path, "m", 1, Affine())
     with running(tmp_path) as server:
