@@ -229,11 +229,40 @@ def test_it_allocates_once_and_gives_all_back(folder: Path, tmp_path: Path) -> N
     assert refused.returncode == 0 and refused.stdout == "1\n"
 
 
+def on_aarch64(folder: Path, source: str, library: str, *flags: str) -> None:
+    """Make `example` of a C file and a library, for the emulator."""
+    zig = [sys.executable, "-m", "ziglang", "cc", "-target", "aarch64-linux-musl", "-static", "-O1", source, library, *flags, "-o", "example"]
+    processes.run(zig, cwd=folder, check=True)
+
+
+@pytest.mark.skipif(not (ZIG and EMULATOR), reason="ziglang and qemu-aarch64 are wanted")
+@pytest.mark.parametrize("name", ["gpt", "coded8", "coded4", "spectrum"])
+def test_other_models_on_aarch64(name: str, tmp_path: Path) -> None:
+    """Attention and indices, weights of 8 and 4 bits, Fourier transforms: as near as the other machine's order of adding allows."""
+    program = {"gpt": models.gpt, "coded8": lambda: models.coded(8), "coded4": lambda: models.coded(4), "spectrum": models.spectrum}[name]()
+    build(program, "aarch64-linux", tmp_path, name=name)
+    on_aarch64(tmp_path, "example.c", f"lib{name}.a")
+    for n in (1, 7, 32):
+        random = np.random.default_rng(n)
+        x = random.integers(0, 30, (1, n)) if name == "gpt" else random.normal(size=(n, 202 if name == "spectrum" else 100)).astype("float32")
+        expected = in_python(program, x)
+        found = run_example([str(EMULATOR), str(tmp_path / "example"), str(tmp_path / f"{name}.weights"), str(n)], x, expected)
+        assert np.abs(found - expected).max() < 1e-4 * np.abs(expected).max()
+
+
+@pytest.mark.skipif(not (ZIG and EMULATOR), reason="ziglang and qemu-aarch64 are wanted")
+def test_memory_and_errors_on_aarch64(program: Any, tmp_path: Path) -> None:
+    build(program, "aarch64-linux", tmp_path, name="digits")
+    (tmp_path / "count.c").write_text(COUNTING)
+    on_aarch64(tmp_path, "count.c", "libdigits.a", "-Wl,--wrap=malloc,--wrap=free")
+    done = processes.run([str(EMULATOR), str(tmp_path / "example"), str(tmp_path / "digits.weights")], capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.splitlines() == ["2 2", "digits_run: inputs[0] is null", "2 2"], (done.returncode, done.stdout, done.stderr)
+
+
 @pytest.mark.skipif(not (ZIG and EMULATOR), reason="ziglang and qemu-aarch64 are wanted")
 def test_the_digits_on_aarch64(program: Any, tmp_path: Path) -> None:
     build(program, "aarch64-linux", tmp_path, name="digits")
-    zig = [sys.executable, "-m", "ziglang", "cc", "-target", "aarch64-linux-musl", "-static", "-O1", "example.c", "libdigits.a", "-o", "example"]
-    processes.run(zig, cwd=tmp_path, check=True)
+    on_aarch64(tmp_path, "example.c", "libdigits.a")
     for batch in (1, 7, 64):
         x = images(batch)
         expected = in_python(program, x)
