@@ -22,6 +22,7 @@ import pytest
 import flambeau
 from flambeau.cli import networks
 from tests import processes
+from tests.deploy import gpu
 
 ROOT = Path(__file__).resolve().parents[2]
 MODELS = ("digits", "gpt")
@@ -94,7 +95,7 @@ def check(folder: Path, model: str, found: Any, most: float = 1e-5) -> None:
 
 
 def test_the_table_has_a_row_for_each() -> None:
-    assert len(rows()) == 9
+    assert len(rows()) == 10
     for commands in rows().values():
         for name, words in commands.items():
             assert words[0] in ("demo", "export", "build", "serve") and (words[0] == "demo" or words[1] == CHECKPOINTS[name])
@@ -145,6 +146,13 @@ def test_a_library_for_aarch64(folder: Path) -> None:  # of one model: tests/dep
     head = (folder / "digits-arm" / "libdigits.so").read_bytes()[:20]
     assert head[:4] == b"\x7fELF" and int.from_bytes(head[18:20], "little") == 183  # EM_AARCH64
     assert rows()["the same on AArch64"]["gpt"] == [w.replace("model.pt", "gpt.pt").replace("digits", "gpt") for w in command("AArch64", "digits")]
+
+
+def test_shaders_for_webgpu(folder: Path, model: str) -> None:
+    run(folder, *command("WebGPU", model))
+    assert {p.name for p in (folder / f"{model}-gpu").iterdir()} == {f"{model}.mjs", f"{model}.d.mts", f"{model}.weights", "package.json"}
+    if gpu.device() is not None:  # tests/deploy/test_webgpu_page.py runs such modules
+        check(folder, model, gpu.Model(networks.read(str(folder / CHECKPOINTS[model])).exported())(given(model))[0])
 
 
 def test_a_page(folder: Path, model: str) -> None:
