@@ -226,8 +226,8 @@ def histogram(input: Tensor, bins: Any, *, range: tuple[float, float] | None = N
     refuse_dtype("histogram", input.dtype)
     from flambeau.ops.creation import linspace
     from flambeau.ops.selection import bincount
-    from flambeau.queries import contiguous_format
     from flambeau.ops.sorting import searchsorted
+    from flambeau.queries import contiguous_format
 
     x = input.detach().reshape(-1)
     if not x.dtype.is_floating_point:
