@@ -349,3 +349,34 @@ def test_indices_with_tensors_among_others_are_those_of_numpy(index: tuple[Any, 
         found = x[tuple([fb.tensor(i) if isinstance(i, np.ndarray) else i for i in moved])]
         np.testing.assert_array_equal(found.numpy(), plain[moved])
         assert found.shape == expected.shape
+
+
+def test_states_of_new_sizes_are_the_same_whether_native_code_copies_them() -> None:
+    from flambeau.trace import from_model
+    from flambeau.trace.state import State
+
+    def program(n: int) -> list[Any]:
+        x = fb.arange(float(2 * n)).reshape(n, 2)
+        values, places = (x[1:] * 2 - x[:-1]).max(0)
+        return [values.tolist(), places.tolist(), (x[fb.arange(n - 3)] + x[2]).sum().item()]
+
+    def expected(n: int) -> list[Any]:
+        x = np.arange(2 * n, dtype=np.float32).reshape(n, 2)
+        y = x[1:] * 2 - x[:-1]
+        return [y.max(0).tolist(), y.argmax(0).tolist(), float((x[: n - 3] + x[2]).sum())]
+
+    for n in range(10, 20):
+        assert program(n) == expected(n)
+    before = counters.class_edges
+    for n in range(20, 26):
+        if n % 2:
+            with python_only():
+                assert program(n) == expected(n)
+        else:
+            assert program(n) == expected(n)
+    assert counters.class_edges > before
+    state = next(s for s in from_model.MADE or [local.trace.root] if isinstance(s, State))
+    for copy in (from_model._copy, from_model.copied[0]):
+        made = copy(state)
+        assert made is not state
+        assert all(getattr(made, name, None) is getattr(state, name, None) for name in State.__slots__)
