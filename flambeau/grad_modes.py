@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -116,7 +117,7 @@ class enable_grad(_Mode):
 
 
 class inference_mode(_Mode):
-    """Like no_grad. Tensors made inside may be used later as any others (see docs/differences.md)."""
+    """Like no_grad, and `inference_mode(False)` like enable_grad. Tensors made inside may be used later as any others (see docs/differences.md)."""
 
     def __new__(cls, mode: Any = True) -> Any:
         made = super().__new__(cls)
@@ -127,11 +128,20 @@ class inference_mode(_Mode):
 
     def __init__(self, mode: Any = True) -> None:
         super().__init__(not mode if isinstance(mode, bool) else False)
-        self.active = bool(mode)
+
+    def _now(self) -> Any:
+        return is_grad_enabled(), local.main.inference
 
     def _begin(self) -> None:
-        if self.active:
-            switch(False)
+        local.main.inference = not self.mode
+        switch(self.mode)
+
+    def _end(self, before: Any) -> None:
+        local.main.inference = before[1]
+        switch(before[0])
+
+    def _fresh(self) -> _Mode:
+        return inference_mode(not self.mode)
 
 
 class set_grad_enabled(_Mode):
@@ -152,5 +162,43 @@ class set_grad_enabled(_Mode):
         return super().__call__(function)
 
 
-for _mode in (no_grad, enable_grad, inference_mode, set_grad_enabled):
+class _ViewReplay(threading.local):
+    enabled = False
+
+
+_view_replay = _ViewReplay()
+
+
+class _force_original_view_tracking(_Mode):
+    """Whether views that were written to are always made anew by the calls that made them, which they are here, whatever this says. At once, as
+    set_grad_enabled."""
+
+    def __init__(self, mode: bool) -> None:
+        super().__init__(mode)
+        self.at_start = _view_replay.enabled
+        _view_replay.enabled = mode
+
+    def _now(self) -> bool:
+        return self.at_start
+
+    def _begin(self) -> None:
+        _view_replay.enabled = self.mode
+
+    def _end(self, before: bool) -> None:
+        _view_replay.enabled = before
+
+    def _fresh(self) -> _Mode:
+        return _force_original_view_tracking(self.mode)
+
+    def __call__(self, function: F) -> F:
+        _view_replay.enabled = self.at_start
+        return super().__call__(function)
+
+
+def is_view_replay_enabled() -> bool:
+    """What `_force_original_view_tracking` has set in this thread."""
+    return _view_replay.enabled
+
+
+for _mode in (no_grad, enable_grad, inference_mode, set_grad_enabled, _force_original_view_tracking):
     _mode.__module__ = "flambeau.autograd.grad_mode"  # where programs find them

@@ -109,7 +109,7 @@ def is_inference(input: Any) -> bool:
 
 
 def is_inference_mode_enabled() -> bool:
-    """Whether inference_mode, or no_grad (which is the same here), is on."""
+    """Whether this thread is inside of inference_mode."""
     from flambeau.trace.recorder import local
 
     return bool(local.main.inference)

@@ -96,7 +96,7 @@ def masked_rows(x: Tensor, mask: Tensor) -> Tensor | None:
     leading = k.ndim
     row = tuple(m.shape)[leading:]
     plain = m.is_contiguous and leading and (m.shape == k.shape if not row else leading < m.ndim and tuple(m.shape)[:leading] == k.shape)
-    if not plain or m.bits or type(tr) is not Trace or tr.inference or (m.requires_grad and tr.grad_enabled):
+    if not plain or m.bits or type(tr) is not Trace or (m.requires_grad and tr.grad_enabled):
         return None
     if x.__class__ is not _TENSOR[0] and x.__class__ is not _PARAMETER[0]:
         return None

@@ -66,6 +66,8 @@ def _all(args: Sequence[Any]) -> list[SparseTensor]:
 def _on_values(name: str) -> Any:
     def call(input: SparseTensor, *args: Any) -> Any:
         t = input if name in _LINEAR or isinstance(input, CompressedTensor) else structure.coalesce(input)
+        if name == "round":
+            return t._with(torch.round(t._data, decimals=args[0]))
         return t._with(getattr(torch, name)(t._data, *args))
 
     return call

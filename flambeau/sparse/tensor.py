@@ -18,6 +18,7 @@ from flambeau import layouts
 from flambeau.ops.wrapper import NotStrided
 from flambeau.tensor import Tensor
 from flambeau.trace.meta import Meta, meta
+from flambeau.trace.mutation import into_sparse
 from flambeau.trace.storage import Storage
 
 _METAS: dict[tuple[Any, ...], Meta] = {}  # apart from those of strided tensors, so that no known call mistakes one for the other
@@ -330,7 +331,7 @@ def _named(name: str) -> Any:
     def method(self: SparseTensor, *args: Any, **kwargs: Any) -> SparseTensor:
         if self.requires_grad and self.is_leaf and torch.is_grad_enabled():
             raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
-        return self._become(getattr(self, name)(*args, **kwargs))
+        return into_sparse(self, getattr(self, name)(*args, **kwargs))  # type: ignore[return-value]
 
     method.__name__ = method.__qualname__ = name + "_"
     method.__doc__ = f"In-place form of `{name}`."

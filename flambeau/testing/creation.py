@@ -22,7 +22,8 @@ def make_tensor(
     `noncontiguous`: every second element of a larger tensor, from the second one on. `exclude_zero`: zeros become 1, or the least
     normal number. ValueError for an empty interval, one outside of the dtype's range, or gradients of whole numbers.
     """
-    torch.device(device)
+    if device is not None:
+        torch.device(device)
     first = shape[0] if shape else ()
     try:
         sizes = sizes_of((first,) if len(shape) == 1 else shape)

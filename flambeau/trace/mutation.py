@@ -453,6 +453,10 @@ def _is_kept(tr: Trace, root: int) -> bool:
 
 def replace(function: Callable[..., Tensor], target: Tensor, args: Sequence[Any], kwargs: Mapping[str, Any], name: str) -> Tensor:
     """Overwrite `target` with the new value `function(target, *args, **kwargs)`, whose gradient may use the old one."""
+    if hasattr(target, "_become"):
+        if target.requires_grad and target.is_leaf and local.trace.grad_enabled:
+            raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
+        return into_sparse(target, function(target, *args, **kwargs))
     refuse_unlike(target, (*args, *kwargs.values()), name, lambda: function(target, *args, **kwargs))
     given = (*args, *kwargs.values())
     ready = make_ready(target, given, name)
@@ -462,6 +466,15 @@ def replace(function: Callable[..., Tensor], target: Tensor, args: Sequence[Any]
     # Held: what the result needs of the old values must be known before they are written over.
     result = while_set(local.trace, "held", True, function, target, *args, **kwargs)
     return assign(target, result, name, fresh=True)
+
+
+def into_sparse(target: Any, result: Any) -> Tensor:
+    """A sparse tensor with the values of a result instead of its own: it takes over what the result has."""
+    if not can_cast(result.dtype, target.dtype):
+        raise RuntimeError(f"result type {result.dtype.name} can't be cast to the desired output type {target.dtype.name}")
+    if not hasattr(result, "_become"):
+        raise RuntimeError(f"a tensor of layout {target.layout} cannot take a result of layout {result.layout}: use to_dense() first")
+    return target._become(result if result.dtype is target.dtype else result.to(target.dtype))  # type: ignore[no-any-return]
 
 
 def _ends_round(tr: Any, op: Any) -> bool:
@@ -822,8 +835,10 @@ def into(out: Any, result: Any, name: str, keeps: bool = False) -> Any:
         for target, source in zip(out, sources, strict=True):
             write_over(target, source, name)
         return type(result)(*out) if hasattr(result, "_fields") else tuple(out)
+    if hasattr(out, "_become"):
+        return into_sparse(out, result)
     write_over(out, result, name)
     return out
 
 
-__all__ = ["ASSIGN", "Assignment", "assign", "assign_all", "can_cast", "check_writable", "into", "write_over"]
+__all__ = ["ASSIGN", "Assignment", "assign", "assign_all", "can_cast", "check_writable", "into", "into_sparse", "write_over"]

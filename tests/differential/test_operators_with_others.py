@@ -31,9 +31,8 @@ OTHERS: dict[str, Any] = {
     "str": "a", "None": None, "others": Others(), "list": [1, 2], "tuple": (1, 2), "dict": {}, "object": object(), "bytes": b"a", "set": {1}, "type": int,
     "ellipsis": ..., "float64": np.array([2.0, 3.0]), "float32": np.array([2.0, 3.0], dtype=np.float32), "int64": np.array([2, 3]),
     "bool": np.array([True, True]), "of another shape": np.array([2.0, 3.0, 4.0]), "without dims": np.array(3.0),
-    "of objects": np.array([1, "a"], dtype=object),
-    "a float of NumPy's": np.float32(2), "an int of NumPy's": np.int64(2), "decimal": decimal.Decimal(2), "fraction": fractions.Fraction(1, 2),
-    "2": 2, "1.5": 1.5,
+    "of objects": np.array([1, "a"], dtype=object), "a float of NumPy's": np.float32(2), "an int of NumPy's": np.int64(2),
+    "decimal": decimal.Decimal(2), "fraction": fractions.Fraction(1, 2), "2": 2, "1.5": 1.5,
 }  # fmt: skip
 TENSORS: dict[str, Callable[[Any], Any]] = {
     "floats": lambda m: m.tensor([1.5, 2.5]), "ints": lambda m: m.tensor([3, 4]), "bools": lambda m: m.tensor([True, True]), "a number": lambda m: m.tensor(2),
