@@ -436,7 +436,8 @@ def named_class(t: Any) -> type:
 def marked(t: Any, parameter: type) -> Any:
     """A tensor of a subclass that a file has made, as the parameter that it was if it is marked as one."""
     if t.__dict__.get("_is_param") is True and not isinstance(t, parameter):
-        t.__class__ = parameter_of(type(t), parameter)  # type: ignore[arg-type]
+        cls: Any = type(t)
+        t.__class__ = parameter_of(cls, parameter)
     return t
 
 

@@ -2,26 +2,12 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
-from typing import Any, NoReturn
-
 from flambeau.distributed.several import define as _define
 
 
 def is_available() -> bool:
     """False."""
     return False
-
-
-def _require_initialized(func: Callable[..., Any]) -> Callable[..., Any]:
-    """A decorator: what needs `init_rpc` raises a RuntimeError when it is called, for there is none."""
-
-    @functools.wraps(func)
-    def refuse(*args: Any, **kwargs: Any) -> NoReturn:
-        raise RuntimeError("RPC has not been initialized. Call torch.distributed.rpc.init_rpc first.")
-
-    return refuse
 
 
 _define(
