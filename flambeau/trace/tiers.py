@@ -67,9 +67,11 @@ class Places:
             return False
         begun, begun_before = self.passes.get(first, 0), self.repeats.get(first, 0)
         weight = self.weights.get(first, 0)
-        if not weight or (weight < HEAVY and begun - begun_before > FEW):
+        if weight < HEAVY and (begun - begun_before > FEW or not (weight or self.any_sizes)):
             # So often has each path from here come back, or one time after time.
             pays = repeats >= PAYS * (passes - 1 - repeats) or self.runs.get(place, (0, 0))[1] > PAYS
+        elif not weight:
+            pays = repeats >= PAYS
         else:
             pays = repeats >= PAYS or begun < KNOWN or 2 * begun_before + 1 >= begun
         if pays:
