@@ -80,13 +80,14 @@ class Facts:
 
 
 def lanes_apply(p: Problem, op: str) -> bool:
-    """Whether planes go to lanes: there are nearly as many as lanes, they fit in the cache, and that is faster. How weights add up depends on it."""
+    """Whether planes go to lanes: there are nearly as many as lanes, they fit in the cache, and that is faster (narrower vectors
+    were not measured). How weights add up depends on it."""
     channels, height, width = p.x.shape[1:]
     kernel, of_weights = p.w.shape[2:], op == "convolution_weight_gradient"
     if p.group_outputs != 1:
         return False
     lanes = p.target.vector_bits // (8 * element_of(p.dtype).compute_bytes)
-    if lanes < 4 or 4 * channels < 3 * round_up(channels, lanes):
+    if p.target.vector_bits < 256 or 4 * channels < 3 * round_up(channels, lanes):
         return False
     columns = 0 if of_weights else _MORE_COLUMNS
     source = (height + kernel[0] * p.dilation[0]) * (width + kernel[1] * p.dilation[1] + columns)
