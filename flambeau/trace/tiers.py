@@ -3,8 +3,8 @@
 Where a call has no edge, recording it costs a plan for the whole path, and that pays only if the path comes back. So the trace ends there (a *cut*), and the
 call begins the next one, a *piece*, at a root of its own: there it is known if it was ever made before. A path is recorded as a whole from the first cut
 on from which paths have come back at least every other time: twice with the same sizes, or four times with others, as symbols cost more to record (classes.py).
-A plan must pay: a short path without gradients that makes little memory, at whatever sizes, and a small one among many that begin alike, first comes back
-`PAYS` times.
+A plan must pay: a short path without gradients that makes little memory, at equal or changing sizes, and a small one among many that begin alike, first
+comes back `PAYS` times.
 Two pieces that meet often enough become one.
 
 A loop is cut every few rounds (loops.py). What is left of it after its last cut is another path for each number of rounds. Where those numbers do not come
@@ -51,8 +51,8 @@ DOUBT: Final = 64  # and so many that did not against it
 class Places:
     """How often paths came through a place, by a hash of what leads there, and how often they ended as one before them did."""
 
-    def __init__(self, wanted: int) -> None:
-        self.wanted = wanted
+    def __init__(self, wanted: int, *, any_sizes: bool) -> None:
+        self.wanted, self.any_sizes = wanted, any_sizes
         self.passes: dict[int, int] = {}
         self.repeats: dict[int, int] = {}
         self.ends: dict[int, int] = {}
@@ -94,7 +94,7 @@ class Places:
                 counts.clear()
 
 
-_exact, _any_sizes = Places(SAME), Places(OTHERS)
+_exact, _any_sizes = Places(SAME, any_sizes=False), Places(OTHERS, any_sizes=True)
 
 
 def _come_back(place: tuple[int, int], first: tuple[int, int]) -> tuple[bool, bool]:
