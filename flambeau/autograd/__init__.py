@@ -102,11 +102,11 @@ def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool
         raise told from None
 
 
-_HOMES = {
-    "Function": "function", "FunctionCtx": "function", "no_grad": "modes", "enable_grad": "modes", "set_grad_enabled": "modes",
-    "inference_mode": "modes", "is_view_replay_enabled": "modes", "gradcheck": "gradcheck", "gradgradcheck": "gradcheck", "detect_anomaly": "anomaly_mode",
-    "set_detect_anomaly": "anomaly_mode", "NestedIOFunction": "older", "enforce_grad_layout_policy": "older",
-    "set_multithreading_enabled": "older", "is_multithreading_enabled": "older", "Variable": "variable",
+_HOMES = {  # relative to this package
+    "Function": ".function", "FunctionCtx": ".function", "no_grad": "..grad_modes", "enable_grad": "..grad_modes", "set_grad_enabled": "..grad_modes",
+    "inference_mode": "..grad_modes", "is_view_replay_enabled": "..grad_modes", "gradcheck": ".gradcheck", "gradgradcheck": ".gradcheck",
+    "detect_anomaly": ".anomaly_mode", "set_detect_anomaly": ".anomaly_mode", "NestedIOFunction": ".older", "enforce_grad_layout_policy": ".older",
+    "set_multithreading_enabled": ".older", "is_multithreading_enabled": ".older", "Variable": ".variable",
 }  # fmt: skip
 _MODULES = ("anomaly_mode", "forward_ad", "functional", "grad_mode", "graph", "profiler", "variable")
 
@@ -119,7 +119,7 @@ def __getattr__(name: str) -> Any:
     import importlib
 
     if name in _HOMES:
-        found = getattr(importlib.import_module(f"flambeau.autograd.{_HOMES[name]}"), name)
+        found = getattr(importlib.import_module(_HOMES[name], __package__), name)
         globals()[name] = found
         _document("torch.autograd", {name: found})
         return found

@@ -11,8 +11,8 @@ from flambeau.trace.recorder import local
 
 def forget_places(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is known of which paths come back (trace/tiers.py)."""
-    monkeypatch.setattr(tiers, "_exact", tiers.Places(tiers.SAME))
-    monkeypatch.setattr(tiers, "_any_sizes", tiers.Places(tiers.OTHERS))
+    monkeypatch.setattr(tiers, "_exact", tiers.Places(tiers.SAME, any_sizes=False))
+    monkeypatch.setattr(tiers, "_any_sizes", tiers.Places(tiers.OTHERS, any_sizes=True))
     monkeypatch.setattr(tiers, "_met", {})
     monkeypatch.setattr(tiers, "_loops", {})
     monkeypatch.setattr(tiers, "_begun", set())

@@ -24,8 +24,8 @@ def test_no_call_is_recorded_without_end(call: str, sizes: tuple[int, ...], monk
 
 def forget_other_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     """How often paths of earlier tests came back decides how soon this one's are recorded as a whole."""
-    monkeypatch.setattr(tiers, "_exact", tiers.Places(tiers.SAME))
-    monkeypatch.setattr(tiers, "_any_sizes", tiers.Places(tiers.OTHERS))
+    monkeypatch.setattr(tiers, "_exact", tiers.Places(tiers.SAME, any_sizes=False))
+    monkeypatch.setattr(tiers, "_any_sizes", tiers.Places(tiers.OTHERS, any_sizes=True))
     monkeypatch.setattr(tiers, "_met", {})
     monkeypatch.setattr(tiers, "_loops", {})
 
