@@ -11,7 +11,6 @@ each call.
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any, ParamSpec, TypeVar
@@ -25,12 +24,13 @@ DECLARED: dict[tuple[str, str], Callable[..., Any]] = {}  # by module and name
 
 def upward(declared: Callable[P, T]) -> Callable[P, T]:
     """Mark a declaration: a function with a docstring whose body raises NotImplementedError."""
-    module, name = declared.__module__, declared.__name__
+    scope, name = declared.__globals__, declared.__name__
+    module = scope["__spec__"].name  # that of a module which runs as a program, too
     DECLARED[module, name] = declared
 
     @functools.wraps(declared)
     def first(*args: P.args, **kwargs: P.kwargs) -> T:
-        function = vars(sys.modules[module])[name] = given(module, name)
+        function = scope[name] = given(module, name)
         return function(*args, **kwargs)  # type: ignore[no-any-return]
 
     return first
