@@ -473,6 +473,7 @@ def _at_root(form: Form, tr: Trace, args: tuple[Any, ...]) -> Any:
     kinds = tuple([a._meta if a.__class__ is _TENSOR[0] else a.__class__ for a in args])
     count, usual = form.recorded.get(kinds, (-1, False))
     if not usual:
+        refuse(args, f"{form.body.__name__}()")
         usual = _checked(form, args)
         if count < 0:
             count = 0
