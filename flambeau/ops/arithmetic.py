@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flambeau import dtypes
+from flambeau.foreign import refuse
 from flambeau.ops import primitives as prim
 from flambeau.ops.dtype_rules import refuse_dtype
 from flambeau.ops.from_memory import from_numpy, is_array
@@ -416,6 +417,7 @@ def _reflected(function: Any, name: str) -> Any:
         try:
             return reciprocal(self) * other if foreign else function(other, self)  # as in PyTorch: NumPy's arrays leave the division to us
         except TypeError:
+            refuse((other,), f"{function.__name__}()")  # one of PyTorch's own: its method would make False, or nonsense, of ours
             return NotImplemented
 
     operator.__name__ = operator.__qualname__ = name
@@ -431,6 +433,7 @@ def _operator(function: Any, name: str) -> Any:
         try:
             return function(self, from_numpy(other) if is_array(other) and other.ndim else other)
         except TypeError:
+            refuse((other,), f"{function.__name__}()")  # one of PyTorch's own: its method would make False, or nonsense, of ours
             return NotImplemented
 
     operator.__name__ = operator.__qualname__ = name

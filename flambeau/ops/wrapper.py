@@ -340,10 +340,10 @@ def _declining(function: Any, name: str) -> Any:
     """A function that is no operation, as an operator."""
 
     def operator(self: Any, other: Any) -> Any:
-        refuse((other,), f"{name}()")  # to PyTorch's own tensors nobody has an answer
         try:
             return NotImplemented if is_foreign(other) else function(self, other)
         except TypeError:
+            refuse((other,), f"{name}()")
             return NotImplemented
 
     operator.__name__ = operator.__qualname__ = name

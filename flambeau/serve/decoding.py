@@ -23,8 +23,8 @@ from flambeau.fx.node import Node, map_arg
 from flambeau.nn import functional as F
 from flambeau.runtime.buffers import allocate
 from flambeau.runtime.memory import view_as_numpy
-from flambeau.tensor import Tensor
 from flambeau.serve.prepared import prepare
+from flambeau.tensor import Tensor
 
 _SHORTEST: Final = 32  # positions that there is room for at least
 _MOST: Final = 1 << 15  # positions of which what depends on them alone is computed ahead
