@@ -80,6 +80,11 @@ def _reductions(n: int, m: int) -> Any:
     return x.sum(), x.mean(0), x.var(1), x.softmax(-1), x.cumsum(0), x.norm(), x.std(0, unbiased=False), x.logsumexp(1) if m else 0, x.prod(1)
 
 
+def _small_products(n: int, m: int) -> Any:
+    x, y = normal(24, n, m), normal(24, m, 5)
+    return x @ y, y.mT @ x.mT, F.scaled_dot_product_attention(normal(8, 3, n, 4), normal(8, 3, 6, 4), normal(8, 3, 6, 4)), normal(24, m, n) @ normal(24, n, 3)
+
+
 def _products(n: int, m: int) -> Any:
     a, b, c = normal(n, m), normal(m, n), normal(3, n, m)
     return a @ b, b @ a, c @ b, torch.einsum("kij,jl->kil", c, b), a.T @ a, F.linear(a, normal(5, m), normal(5)), a @ normal(m)
@@ -167,7 +172,7 @@ def _dtypes(n: int, m: int) -> Any:
     return x.half() + 1, x.bfloat16() @ x.bfloat16().T, c * c.conj(), (x > 0) & (x < 1), x.double().exp(), x.long() // 3, torch.view_as_real(c)
 
 
-PROGRAMS = [_network, _views, _reductions, _products, _images, _planes, _attention, _indexing, _writes, _dropout, _second, _looks, _dtypes]
+PROGRAMS = [_network, _views, _reductions, _small_products, _products, _images, _planes, _attention, _indexing, _writes, _dropout, _second, _looks, _dtypes]
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__.strip("_"))

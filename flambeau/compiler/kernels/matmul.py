@@ -313,6 +313,8 @@ def _small_kernel(product: Product, facts: Facts, host: Target, described: Calla
     facts = replace(facts, batch_dims=max(1, len(product.batch)), tile=replace(facts.tile, rows=1, vectors=1))
     vectors = ceil_div(product.n, facts.tile.width)
     height = height_of(roughly(product.m), vectors, host.registers)
+    while product.m < height:  # the last rows start earlier, but not before the first one
+        height -= 1
     # As of the blocked product: a thread is worth its start from a million operations on.
     min_units = maximum(1, 1_000_000 // (2 * product.m * product.n * product.k + ITEM_OPERATIONS))
     key = f"matmul:small:{vectors}x{height}:{facts.key()}"
