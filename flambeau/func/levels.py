@@ -25,6 +25,7 @@ from flambeau.ops.dispatch import disabled_torch_function
 from flambeau.ops.registry import Operation
 from flambeau.tensor import Tensor
 from flambeau.trace.recorder import Fragment, Trace, casting_body, local, run_in
+from flambeau.trace.state import COUNT
 from flambeau.trace.while_set import while_set
 
 if TYPE_CHECKING:
@@ -308,9 +309,11 @@ class Expansion(Fragment):
     def needs(self, slot: int) -> bool:
         return self.tensor_of(self.items[slot])._meta.requires_grad  # type: ignore[no-any-return]
 
-    def note(self, t: Tensor, low: int, size: int, dim: int, skip: int | None, what: str) -> None:
+    def note(self, t: Tensor, low: int, size: int, dim: int, skip: int | str | None, what: str) -> None:
         if t._gen == self.gen and hasattr(self.outer, "note"):
-            self.outer.note(self.tensor_of(self.items[t._slot]), low, size, dim, skip, what)
+            whole = self.tensor_of(self.items[t._slot])
+            if skip != COUNT or whole._meta.numel == t._meta.numel:  # what may be counted in one sample may not in all of them together
+                self.outer.note(whole, low, size, dim, skip, what)
 
     def look(self, t: Tensor) -> Any:
         return self.outer.look(self.tensor_of(self.items[t._slot]))

@@ -6,11 +6,11 @@ PyTorch ships a table for some GPUs. Here it begins empty, and has what a progra
 from __future__ import annotations
 
 import itertools
-import warnings
 from collections.abc import Callable, Hashable
 from typing import Any, Final
 
 import flambeau as torch
+from flambeau.trace.once import warn_here
 
 _TABLE: Final[dict[tuple[str, str, Hashable], dict[tuple[Any, ...], tuple[Any, ...]]]] = {}
 _BLOCKS: Final = ("GROUP_SIZE_ROW", "SPLIT_N", "num_stages", "num_warps")
@@ -35,7 +35,7 @@ def update(op: str, device_name: str, version: Hashable, key: tuple[Any, ...], v
     if value:
         _TABLE.setdefault((op, device_name, version), {})[key] = value
     else:
-        warnings.warn(f"skipping empty value for {op}: {device_name=} {version=} {key=}", stacklevel=2)
+        warn_here(f"skipping empty value for {op}: {device_name=} {version=} {key=}")
 
 
 def minimize(

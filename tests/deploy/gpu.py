@@ -28,7 +28,9 @@ def device() -> Any:
 
     try:
         adapter = wgpu.gpu.request_adapter_sync()
-        return adapter.request_device_sync() if adapter is not None else None
+        if adapter is None or adapter.info["backend_type"] == "OpenGL":  # no browser computes by it: Mesa's loses NaNs and has scans wrong
+            return None
+        return adapter.request_device_sync()
     except (RuntimeError, OSError):
         return None
 

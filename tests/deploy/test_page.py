@@ -21,20 +21,21 @@ NODE = shutil.which("node")
 def test_the_page(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "deploy.md").read_text()
     make, use = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    build, compile_, web = re.findall(r"```bash\n(.*?)```", page, re.DOTALL)
+    build, compile_, web, shaders = re.findall(r"```bash\n(.*?)```", page, re.DOTALL)
     (tmp_path / "make.py").write_text(make)
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     shell = f'flambeau() {{ {sys.executable} -m flambeau "$@"; }}\nset -e\n'
-    for code in (build, compile_):
+    for code in (build, compile_, shaders):
         done = processes.run(["bash", "-c", shell + code], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stderr
+    assert {p.name for p in (tmp_path / "gpu").iterdir()} == {"digits.mjs", "digits.d.mts", "digits.weights", "package.json"}
     assert (tmp_path / "out" / "result.bin").stat().st_size == 3 * 10 * 4
     done = processes.python("-c", use, cwd=tmp_path, timeout=300)
     assert done.stdout == "(3, 10)\n", done.stderr
     if NODE and importlib.util.find_spec("ziglang"):
         done = processes.run(["bash", "-c", shell + web.partition("\n")[2]], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stderr
-        (program,) = re.findall(r"```js\n(.*?)```", page, re.DOTALL)
+        program, _ = re.findall(r"```js\n(.*?)```", page, re.DOTALL)
         (tmp_path / "use.mjs").write_text(program)
         done = processes.run([NODE, "use.mjs"], cwd=tmp_path, capture_output=True, text=True, timeout=300)
         assert done.stdout == "[ 3, 10 ]\n", done.stderr

@@ -44,7 +44,8 @@ def test_a_name_becomes_its_function_at_the_first_call() -> None:
 
 
 def test_no_module_has_a_copy_of_a_declaration() -> None:
-    first = {id(value): key for key in CALLS if (value := vars(sys.modules[key[0]]).get(key[1])) is not None and hasattr(value, "__wrapped__")}
+    found = [(key, vars(sys.modules[key[0]]).get(key[1])) for key in CALLS if key[0] in sys.modules]
+    first = {id(f): key for key, f in found if getattr(f, "__code__", None) is not None and f.__code__.co_filename == upward.__file__}
     for name, module in list(sys.modules.items()):
         if name.startswith("flambeau.") and module is not None:
             held = [first[id(v)] for n, v in vars(module).items() if id(v) in first and first[id(v)] != (name, n)]

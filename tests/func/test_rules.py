@@ -15,9 +15,10 @@ from tests.ops.oracle import arrays, flat
 
 CASES = cases()
 SAMPLES = 2
-# Results that are no floating numbers have no derivative.
+# Results that are no floating numbers have no derivative, and `//` is refused one, as in PyTorch.
 WITHOUT_DERIVATIVE = (
     "isnan() isinf() isfinite() isreal() signbit() logical_not() eq(,) ne(,) lt(,) le(,) gt(,) ge(,) logical_and(,) logical_or(,) logical_xor(,) arg "
+    "floor_divide(,) "
     "searching any+all"
 ).split()
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import warnings
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any
+
+from flambeau.trace.once import warn_here
 
 
 def is_compile_supported(device_type: Any) -> bool:
@@ -22,7 +23,7 @@ counters: defaultdict[str, Counter[str]] = defaultdict(Counter)
 @functools.cache
 def warn_once(msg: str, stacklevel: int = 1) -> None:
     """Warn of a message, the first time that it comes."""
-    warnings.warn(msg, stacklevel=stacklevel + 1)
+    warn_here(msg)
 
 
 @contextlib.contextmanager
