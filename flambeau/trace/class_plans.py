@@ -128,7 +128,8 @@ def plan_for(tr: Trace, state: State, tensors: list[Tensor], alive: Any, make: C
             if again is None or not _agree(variant, again, sizes):
                 counters.paths_not_followed += 1
                 if CHECK[0]:
-                    raise AssertionError(f"a plan by class is not that of the sizes {sizes}: it was made at {variant.made_at}")
+                    how = "there is none" if again is None else _first_difference(variant, again, sizes)
+                    raise AssertionError(f"a plan by class is not that of the sizes {sizes}: it was made at {variant.made_at} ({how})")
                 del variants[position]
                 return make(tr, state, tensors, alive)
             compared(variant, sizes)
@@ -167,6 +168,18 @@ def _record(
 def _agree(a: PlanVariant, b: PlanVariant, sizes: tuple[int, ...]) -> bool:
     """Whether two plans have the same numbers at these sizes: what one of them, made at other sizes, has taken for the same at all sizes, is so."""
     return _plain(a.numbers(sizes), a.assembly, a.plan) == _plain(b.numbers(sizes), b.assembly, b.plan)
+
+
+def _first_difference(a: PlanVariant, b: PlanVariant, sizes: tuple[int, ...]) -> str:
+    """Where two plans differ, for the message of a failed check."""
+    pairs = [("plans", _plain(a.numbers(sizes), a.assembly, a.plan), _plain(b.numbers(sizes), b.assembly, b.plan))]
+    while pairs:
+        place, x, y = pairs.pop(0)
+        if isinstance(x, (list, tuple)) and isinstance(y, (list, tuple)) and len(x) == len(y):
+            pairs += [(f"{place}.{i}", u, v) for i, (u, v) in enumerate(zip(x, y, strict=True)) if u != v]
+        elif x != y:
+            return f"{place}: {x} and {y}; kernels {[k.key for k in a.plan.plan.kernels]} and {[k.key for k in b.plan.plan.kernels]}"[:2000]
+    return "nothing"
 
 
 def _agrees(variant: PlanVariant, met: Met) -> bool:
