@@ -10,7 +10,7 @@ give without symbols, before it is used (trace/classes.py).
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from functools import partial, reduce
 from operator import index
 from typing import Any, Final
@@ -662,21 +662,43 @@ def symbolic(xs: Iterable[Any]) -> bool:
 _SYMBOLS: Final = frozenset((Sym, SymFloat))
 
 
-def reaches(e: Any, number: int) -> bool:
-    """Whether an expression has a symbol of this number or a greater one."""
+def operands(e: Expr) -> list[Any]:
+    """What an expression is made of: expressions, numbers, and None where there is no second one."""
+    if e.op == "sum":
+        return [f for m in _terms(e) for f in m]
+    return [] if e.op == "size" else [e.a, e.b]
+
+
+def operands_first(e: Expr, known: Container[int]) -> Iterator[Expr]:
+    """An expression and what it is made of, each after its own operands, but for those whose ids are `known`. Each that is given must be known then."""
+    pending = [e]
+    while pending:
+        top = pending[-1]
+        if id(top) in known:
+            pending.pop()
+            continue
+        below = [x for x in operands(top) if x.__class__ is Expr and id(x) not in known]
+        if below:
+            pending += below
+        else:
+            yield top
+
+
+def symbols_in(e: Any) -> Iterator[int]:
+    """The numbers of the symbols in an expression; a number has none."""
     pending, seen = [e], set()
     while pending:
         x = pending.pop()
         if x.__class__ is Expr and id(x) not in seen:
             seen.add(id(x))
             if x.op == "size":
-                if x.a >= number:
-                    return True
-            elif x.op == "sum":
-                pending += [f for m in _terms(x) for f in m]
-            else:
-                pending += (x.a, x.b)
-    return False
+                yield x.a
+            pending += operands(x)
+
+
+def reaches(e: Any, number: int) -> bool:
+    """Whether an expression has a symbol of this number or a greater one."""
+    return any(n >= number for n in symbols_in(e))
 
 
 class Text(str):
@@ -706,19 +728,10 @@ class Code:
             self.held.append(e)
             names[id(e)] = known = f"s[{e.a}]"
             return known
-        pending = [e]
-        while pending:
-            top = pending[-1]
-            if id(top) in names:
-                pending.pop()
-                continue
+        for top in operands_first(e, names):
             if top.op == "size":
                 names[id(top)] = f"s[{top.a}]"
                 self.held.append(top)
-                continue
-            below = [x for x in ((top.a, top.b) if top.op != "sum" else [f for m in _terms(top) for f in m]) if x.__class__ is Expr and id(x) not in names]
-            if below:
-                pending.extend(below)
                 continue
             if top.op == "sum":
                 self.held.append(top)

@@ -10,7 +10,6 @@ from ctypes import c_float, memmove
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from flambeau.autograd.hooks import saved
 from flambeau.autograd.kept_segment import KeptSegment
 from flambeau.dtypes import float32
 from flambeau.python_code import compiled
@@ -20,6 +19,7 @@ from flambeau.trace.existing import maker
 from flambeau.trace.meta import is_dense
 from flambeau.trace.objects import _TENSOR
 from flambeau.trace.recorder import ALIAS, IN
+from flambeau.trace.saved_hooks import saved
 from flambeau.trace.storage import Storage
 from flambeau.trace.traces import TRACES
 

@@ -13,7 +13,7 @@ from flambeau.dtypes import dtype
 from flambeau.export.graph_signature import InputKind
 from flambeau.export.program import ExportedProgram, ValueRange
 from flambeau.export.shapes import layout_of
-from flambeau.symbols import Expr, Sym
+from flambeau.symbols import Sym, symbols_in
 from flambeau.tensor import Tensor
 
 # By the dtype's name: its type in C, in Rust and in NumPy. 16-bit floats are their bits where a language has none.
@@ -77,7 +77,7 @@ def symbols_of(program: ExportedProgram) -> tuple[Symbol, ...]:
             continue
         for d, n in enumerate(layout_of(value).shape):
             if isinstance(n, Sym):
-                count = max(count, 1 + max(_numbers(n.expr), default=-1))
+                count = max(count, 1 + max(symbols_in(n.expr), default=-1))
                 if n.expr.op == "size":
                     places.setdefault(n.expr.a, (node.name, d))
     found = []
@@ -90,16 +90,6 @@ def symbols_of(program: ExportedProgram) -> tuple[Symbol, ...]:
         upper = most if bounds.upper is None else min(bounds.upper, most)
         found.append(Symbol(number, f"{name}_dim{d}", f"dim {d} of input {name}", max(bounds.lower, 1), upper))
     return tuple(found)
-
-
-def _numbers(e: Any) -> set[int]:
-    """The symbols in an expression."""
-    if not isinstance(e, Expr):
-        return set()
-    if e.op == "size":
-        return {e.a}
-    parts = [f for m in (e.terms or {}) for f in m] if e.op == "sum" else [e.a, e.b]
-    return {n for p in parts for n in _numbers(p)}
 
 
 def argument(name: str, shape: Sequence[Any], d: dtype, symbols: Sequence[Symbol]) -> Argument:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from flambeau.deploy.errors import BuildError
-from flambeau.symbols import Expr, Sym, SymFloat
+from flambeau.symbols import Expr, Sym, SymFloat, operands_first
 
 _COMPARE: Final = {"==": ("eq", "oeq"), "<": ("slt", "olt"), "<=": ("sle", "ole")}
 
@@ -67,17 +67,7 @@ class SizeCode:
         """(operand, whether it is a double) of an expression or a number."""
         if not isinstance(e, Expr):
             return (_double(e), True) if isinstance(e, float) else (str(int(e)), False)
-        pending = [e]
-        while pending:
-            top = pending[-1]
-            if id(top) in self.known:
-                pending.pop()
-                continue
-            parts = [f for m in (top.terms or {}) for f in m] if top.op == "sum" else [] if top.op == "size" else [top.a, top.b]
-            below = [p for p in parts if isinstance(p, Expr) and id(p) not in self.known]
-            if below:
-                pending += below
-                continue
+        for top in operands_first(e, self.known):
             operand, real = self._made(top)
             self.known[id(top)] = top, operand, real
         _, operand, real = self.known[id(e)]

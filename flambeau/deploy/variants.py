@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 from flambeau.compiler.kernel import Address, ErrorRecord, Function, Kernel, Scratch, Table
 from flambeau.compiler.objects import texts
@@ -42,14 +42,12 @@ class Symbol:
     upper: int
 
 
-@dataclass
-class Variant:
+@dataclass(kw_only=True)
+class Planned:
     """A plan over symbols. `guards`: (operator, left, right, answer); `also`: sizes that they shut out, for which it was found right."""
 
     recorded: Recorded
-    plan: Plan
     made_at: Sizes
-    texts: dict[str, str]
     guards: list[tuple[str, Any, Any, bool]]
     holds: Callable[[Sizes], Any]
     also: list[Sizes] = field(default_factory=list)
@@ -57,11 +55,24 @@ class Variant:
     @property
     def parts(self) -> str:
         """How much there is, for people."""
-        return f"{len(self.plan.steps)} kernels"
+        raise NotImplementedError
 
     def covers(self, sizes: Sizes) -> bool:
         """Whether it is right at these sizes."""
         return sizes in self.also or self.holds(sizes) is not None
+
+
+@dataclass(kw_only=True)
+class Variant(Planned):
+    """A plan of kernels, and their texts."""
+
+    plan: Plan
+    texts: dict[str, str]
+
+    @property
+    def parts(self) -> str:
+        """How much there is, for people."""
+        return f"{len(self.plan.steps)} kernels"
 
 
 def make(program: ExportedProgram, sizes: Sizes, target: Target) -> Variant:
@@ -77,7 +88,8 @@ def make(program: ExportedProgram, sizes: Sizes, target: Target) -> Variant:
     if plan.calls_host():
         names = sorted({str(getattr(s, "name", s)) for s in plan.steps if not isinstance(s, Kernel)})
         raise BuildError(f"the program calls {', '.join(names)}, which NumPy computes: a library has no Python; take it out of the model")
-    return Variant(recorded, plan, tuple(sizes), written, *guards_of(recorded, sizes))
+    guards, holds = guards_of(recorded, sizes)
+    return Variant(recorded=recorded, plan=plan, made_at=tuple(sizes), texts=written, guards=guards, holds=holds)
 
 
 def guards_of(recorded: Recorded, sizes: Sizes) -> tuple[list[tuple[str, Any, Any, bool]], Callable[[Sizes], Any]]:
@@ -89,17 +101,6 @@ def guards_of(recorded: Recorded, sizes: Sizes) -> tuple[list[tuple[str, Any, An
         raise BuildError(f"a plan asks where its blocks lie in memory: {later[0]}")
     code.check(guards)
     return guards, code.function("True")
-
-
-class Planned(Protocol):
-    """A plan over symbols: where it is right, and how much there is of it."""
-
-    also: list[Sizes]
-
-    @property
-    def parts(self) -> str: ...
-
-    def covers(self, sizes: Sizes) -> bool: ...
 
 
 V = TypeVar("V", bound=Planned)

@@ -24,7 +24,7 @@ from flambeau.export.shapes import layout_of
 from flambeau.export.tracing import Traced, Tracer, traced
 from flambeau.fx.node import Node
 from flambeau.nn.modules.module import Module
-from flambeau.symbols import Expr, Recording, Sym
+from flambeau.symbols import Expr, Recording, Sym, symbols_in
 from flambeau.tensor import Tensor
 from flambeau.trace.meta import meta
 from flambeau.utils._pytree import tree_flatten, tree_unflatten
@@ -273,7 +273,7 @@ class _Attempt:
         fixes: list[str] = []
         asked = [(*g, False) for g in tracer.recording.guards.values()] + [(*g, True) for g in tracer.internal.values()]
         for op, a, b, answer, internal in asked:
-            involved = sorted(set(_numbers(a) | _numbers(b)))
+            involved = sorted({*symbols_in(a), *symbols_in(b)})
             if not involved:
                 continue
             if op == "==" and answer:
@@ -354,22 +354,6 @@ def _specialised(s: _Symbol, value: int) -> str:
         if s.kind == "Dim"
         else (f"You marked {s.where} as dynamic but your code specialized it to be a constant ({value}). Replace Dim.DYNAMIC with Dim.STATIC or Dim.AUTO")
     )
-
-
-def _numbers(e: Any) -> set[int]:
-    """The symbols in an expression."""
-    found: set[int] = set()
-    pending = [e]
-    while pending:
-        x = pending.pop()
-        if x.__class__ is Expr:
-            if x.op == "size":
-                found.add(x.a)
-            elif x.op == "sum":
-                pending += [f for m in x.terms or {} for f in m]
-            else:
-                pending += [x.a, x.b]
-    return found
 
 
 def _linear(e: Any) -> dict[Any, int] | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flambeau import dtypes
-from flambeau.foreign import refuse
 from flambeau.ops import primitives as prim
 from flambeau.ops.dtype_rules import refuse_dtype
 from flambeau.ops.from_memory import from_numpy, is_array
@@ -14,7 +13,7 @@ from flambeau.ops.promotion import convert, fitted, fitting, is_changing, need_t
 from flambeau.ops.registry import Exponent, Number, operation
 from flambeau.ops.result_strides import over_operands, over_reversed_operands, over_tensors
 from flambeau.ops.tied import tied
-from flambeau.ops.wrapper import is_foreign, twin
+from flambeau.ops.wrapper import declined, is_foreign, twin
 from flambeau.trace.once import warn_once
 from flambeau.trace.strides import like_strides
 
@@ -417,8 +416,7 @@ def _reflected(function: Any, name: str) -> Any:
         try:
             return reciprocal(self) * other if foreign else function(other, self)  # as in PyTorch: NumPy's arrays leave the division to us
         except TypeError:
-            refuse((other,), f"{function.__name__}()")  # one of PyTorch's own: its method would make False, or nonsense, of ours
-            return NotImplemented
+            return declined(function.__name__, other)
 
     operator.__name__ = operator.__qualname__ = name
     return operator
@@ -433,8 +431,7 @@ def _operator(function: Any, name: str) -> Any:
         try:
             return function(self, from_numpy(other) if is_array(other) and other.ndim else other)
         except TypeError:
-            refuse((other,), f"{function.__name__}()")  # one of PyTorch's own: its method would make False, or nonsense, of ours
-            return NotImplemented
+            return declined(function.__name__, other)
 
     operator.__name__ = operator.__qualname__ = name
     return operator

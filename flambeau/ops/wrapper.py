@@ -336,6 +336,12 @@ def twin(function: Any, name: str) -> Any:
     return made
 
 
+def declined(name: str, other: Any) -> Any:
+    """NotImplemented for an operand that was not taken. TypeError for one of PyTorch's own, whose method would make False, or nonsense, of our tensor."""
+    refuse((other,), f"{name}()")
+    return NotImplemented
+
+
 def _declining(function: Any, name: str) -> Any:
     """A function that is no operation, as an operator."""
 
@@ -343,8 +349,7 @@ def _declining(function: Any, name: str) -> Any:
         try:
             return NotImplemented if is_foreign(other) else function(self, other)
         except TypeError:
-            refuse((other,), f"{name}()")
-            return NotImplemented
+            return declined(name, other)
 
     operator.__name__ = operator.__qualname__ = name
     return operator

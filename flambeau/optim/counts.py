@@ -14,8 +14,8 @@ import flambeau as torch
 from flambeau.dtypes import dtype
 from flambeau.runtime.buffers import allocate
 from flambeau.tensor import Tensor
-from flambeau.trace.existing import from_storage
 from flambeau.trace.meta import meta
+from flambeau.trace.objects import from_storage
 from flambeau.trace.storage import Storage
 
 _CELLS: Final[dict[dtype, Any]] = {torch.float32: ctypes.c_float, torch.float64: ctypes.c_double}

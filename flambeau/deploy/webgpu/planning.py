@@ -6,7 +6,7 @@ The passes are those of all targets. What a pass decides by costs it decides as 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Final
 
@@ -20,7 +20,7 @@ from flambeau.compiler.recompute import recompute
 from flambeau.compiler.regions import covers, fill_value
 from flambeau.deploy.errors import BuildError
 from flambeau.deploy.record import Recorded, record
-from flambeau.deploy.variants import Sizes, guards_of
+from flambeau.deploy.variants import Planned, Sizes, guards_of
 from flambeau.deploy.webgpu import moves, products
 from flambeau.deploy.webgpu.attention import attention
 from flambeau.deploy.webgpu.loops import nest
@@ -41,27 +41,18 @@ class Block:
     last: int
 
 
-@dataclass
-class Variant:
-    """A plan over symbols, as those of libraries: where its guards hold, and sizes that were found right beside them."""
+@dataclass(kw_only=True)
+class Variant(Planned):
+    """A plan of shaders, and where its values lie."""
 
-    recorded: Recorded
     graph: Graph
     kernels: list[Kernel]
     blocks: list[Block]
-    made_at: Sizes
-    guards: list[tuple[str, Any, Any, bool]]
-    holds: Callable[[Sizes], Any]
-    also: list[Sizes] = field(default_factory=list)
 
     @property
     def parts(self) -> str:
         """How much there is, for people."""
         return f"{len(self.kernels)} shaders"
-
-    def covers(self, sizes: Sizes) -> bool:
-        """Whether it is right at these sizes."""
-        return sizes in self.also or self.holds(sizes) is not None
 
 
 def make(program: ExportedProgram, weights: Callable[[Recorded], dict[str, int]], sizes: Sizes) -> Variant:
@@ -78,7 +69,7 @@ def make(program: ExportedProgram, weights: Callable[[Recorded], dict[str, int]]
 
     graph, kernels = while_set(recorded.recording, "texts", True, planned)
     guards, holds = guards_of(recorded, sizes)
-    return Variant(recorded, graph, kernels, _blocks(graph, recorded, kernels), tuple(sizes), guards, holds)
+    return Variant(recorded=recorded, graph=graph, kernels=kernels, blocks=_blocks(graph, recorded, kernels), made_at=tuple(sizes), guards=guards, holds=holds)
 
 
 def agree(known: Variant, new: Variant, sizes: Sizes) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from flambeau.deploy.errors import BuildError
-from flambeau.symbols import Expr, Sym, SymFloat
+from flambeau.symbols import Expr, Sym, SymFloat, operands_first
 
 _PLAIN: Final = frozenset("+-*/")
 _CALLS: Final = {"//": "Math.floor({a} / {b})", "%": "({a} - {b} * Math.floor({a} / {b}))", "max": "Math.max({a}, {b})", "min": "Math.min({a}, {b})",
@@ -26,17 +26,7 @@ class SizeScript:
         e = x.expr if isinstance(x, Sym | SymFloat) else x
         if not isinstance(e, Expr):
             return repr(e) if isinstance(e, float) else str(int(e))
-        pending = [e]
-        while pending:
-            top = pending[-1]
-            if id(top) in self._names:
-                pending.pop()
-                continue
-            parts = [f for m in (top.terms or {}) for f in m] if top.op == "sum" else [] if top.op == "size" else [top.a, top.b]
-            below = [p for p in parts if isinstance(p, Expr) and id(p) not in self._names]
-            if below:
-                pending += below
-                continue
+        for top in operands_first(e, self._names):
             self._held.append(top)
             self._names[id(top)] = f"s[{top.a}]" if top.op == "size" else self._line(top)
         return self._names[id(e)]
