@@ -9,8 +9,9 @@ import pytest
 
 import flambeau as ft
 from flambeau.statistics import counters
-from flambeau.trace import class_plans, classes, evaluate, tiers
+from flambeau.trace import class_plans, classes, tiers
 from flambeau.trace.recorder import local
+from tests.engine.nothing_known import forget_edges, forget_places
 
 CALLS: dict[str, Callable[[Any], Any]] = {
     "scaled": lambda x: x * 1.5 + 2,
@@ -34,9 +35,8 @@ PRODUCTS = ("product", "decomposed", "eigenvalues")
 @pytest.fixture(autouse=True)
 def pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tiers, "MODE", [tiers.PIECES])
-    evaluate.synchronize()
-    local.main.roots.clear()
-    local.main.reset()
+    forget_places(monkeypatch)
+    forget_edges()
 
 
 def costs(function: Callable[[Any], Any], rows: int) -> tuple[int, int]:
