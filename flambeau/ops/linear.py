@@ -572,8 +572,8 @@ def _rmatmul(self: Tensor, other: Any) -> Any:
     return matmul(other, self)
 
 
-def _imatmul(input: Tensor, other: Tensor) -> Tensor:
-    return matmul(input, other)  # type: ignore[no-any-return]
+def _imatmul(self: Tensor, other: Tensor) -> Tensor:
+    return matmul(self, other)  # type: ignore[no-any-return]
 
 
 def install_methods(cls: Any) -> None:

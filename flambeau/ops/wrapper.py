@@ -352,6 +352,7 @@ def _declining(function: Any, name: str) -> Any:
             return declined(name, other)
 
     operator.__name__ = operator.__qualname__ = name
+    operator.__annotations__ = function.__annotations__
     return operator
 
 
