@@ -126,19 +126,26 @@ class MersenneState:
     # -- state ------------------------------------------------------------------------------------------------------
     def seed(self, seed: int) -> None:
         """Start again from `seed` (64 bits are kept, the low 32 start the words, as in PyTorch). Drops the cached
-        normal."""
+        normal. The first number drawn makes the other words of the first (compiler/kernels/random.py), as many generators are seeded for few numbers."""
         with self.lock:
             self.initial_seed = seed & ((1 << 64) - 1)
-            word = self.initial_seed & 0xFFFFFFFF
-            words = [word]
-            for j in range(1, _WORDS):  # Knuth, TAOCP volume 2, third edition, p. 106
-                word = (1812433253 * (word ^ (word >> 30)) + j) & 0xFFFFFFFF
-                words.append(word)
             native = self._native
-            native.words[:] = words
-            native.left, native.next = 1, 0
+            native.words[0] = self.initial_seed & 0xFFFFFFFF
+            native.left, native.next = 0, 0
             native.cached, native.has_cached = 0.0, 0
             self.counter = 0
+
+    def _expand(self) -> None:
+        """Make the words of a generator that was seeded and not drawn from, as the first draw does."""
+        native = self._native
+        if native.left == 0:
+            word = native.words[0]
+            words = [word]
+            for j in range(1, _WORDS):
+                word = (1812433253 * (word ^ (word >> 30)) + j) & 0xFFFFFFFF
+                words.append(word)
+            native.words[:] = words
+            native.left = 1
 
     def count(self, elements: int) -> int:
         """The position of the next `elements` of the counter-based stream, which are taken."""
@@ -150,6 +157,7 @@ class MersenneState:
     def get_state(self) -> bytes:
         """The 5056 bytes of `torch.Generator().get_state()`."""
         with self.lock:
+            self._expand()
             n = self._native
             return _STATE.pack(
                 self.initial_seed, n.left, 1, n.next, *n.words, self.counter, n.cached if n.has_cached else 0.0, 0.0,

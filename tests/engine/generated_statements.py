@@ -188,8 +188,10 @@ class Run:
         self.seen = list(self.values)
 
     def write(self, action: Callable[[], Any], x: Any, y: Any) -> None:
-        """A write of random_operations.py, where PyTorch says what it gives."""
-        if not overlaps(x) and (x is y or not x.numel() or not share_memory(self, x, y)):  # type: ignore[arg-type]
+        """A write of random_operations.py, where PyTorch says what it gives. (Views of whole numbers that took what requires a gradient are broken there:
+        "Autograd not support dtype: Int" at their next use.)"""
+        differentiable = x.dtype.is_floating_point or x.dtype.is_complex or not getattr(y, "requires_grad", False)
+        if differentiable and not overlaps(x) and (x is y or not x.numel() or not share_memory(self, x, y)):  # type: ignore[arg-type]
             action()
 
     def see(self, x: Any) -> None:

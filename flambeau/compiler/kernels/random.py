@@ -4,7 +4,7 @@ Every fill has a kernel's signature (`begin` is 0, `end` the number of elements)
 first words are the state, the target and the address of `draw`.
 The state is (offsets in bytes): 0 u32 words[624]; 2496 i32 left; 2500 i32 next; 2504 double, the cached normal; 2512
 i64, whether there is one. `left` and `next` mean what ATen's mt19937 means by them: `left` - 1 words can be drawn
-before the next twist.
+before the next twist. A `left` of 0 is a generator that was seeded and not drawn from: the first word is there alone, and starts the others.
 
 A fill goes in two steps, so that both are vector code: `draw` puts tempered words on a stage in the first-level cache,
 and the distribution turns the stage into elements. How many words an element takes, and in which order, is ATen's
@@ -54,6 +54,13 @@ def _twist(c: Code, words: Array, width: int) -> None:
     words.store(WORDS - 1, mixed(words[WORDS - 1], words[0], words[SHIFT - 1]))
 
 
+def _start(c: Code, words: Array) -> None:
+    """All words from the first (Knuth, TAOCP volume 2, third edition, p. 106)."""
+    with c.for_(1, WORDS) as j:
+        before = words[j - 1]
+        words.store(j, (before ^ before.logical_right(30)) * 1812433253 + j.to("i32", "trunc"))
+
+
 def _temper(y: Lanes) -> Lanes:
     y = y ^ y.logical_right(11)
     y = y ^ ((y << 7) & 0x9D2C5680)
@@ -73,6 +80,9 @@ def emit_draw(key: str) -> str:
     position = words.after_bytes(c.i64(NEXT))
     count = c.named("i64", "%count")
     done = c.cell("i64")
+    with c.if_(left[0].le(0)):
+        _start(c, words)
+        left.store(0, 1)
     with c.while_(lambda: done.get().lt(count)):
         with c.if_(left[0].le(1)):
             _twist(c, words, width)
