@@ -37,6 +37,7 @@ from flambeau.upward import upward
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
+    from flambeau.trace.meta import Meta
 
 native_writes: Any = None  # `assign_all` where the same writes were made before, in native code (known_edge.py)
 
@@ -167,6 +168,7 @@ def _assign(tr: Trace, target: Tensor, source: Tensor, name: str, fresh: bool, s
             "inside the no_grad block (if you don't want the inplace to be tracked) or both outside (if you want the inplace to be tracked)."
         )
     if detached and _gives_history(tr, target, (source,)):
+        _refuse_source(target._meta, source._meta, name)
         _take_history(tr, target, owner)  # type: ignore[arg-type]
         fresh = detached = False
     meets = owner is not None and source._storage is owner  # what `fresh` sources never do
@@ -370,7 +372,8 @@ def _take_history(tr: Trace, target: Tensor, storage: Storage) -> None:
     others = storage.others = storage.others or {}
     source = storage.source()  # its views lead to it anew, as after every write
     others[storage.family] = (storage.history, storage.result, storage.cut) if source is None else (source, None, next(ORDER))
-    storage.history, storage.result, storage.cut = others.pop(target._detached, (None, None, -1))
+    # As if written just now, also where the write fails: what looks only at memory that nobody has written does not know of families.
+    storage.history, storage.result, storage.cut = others.pop(target._detached, (None, None, next(ORDER)))
     storage.family = target._detached
 
 
@@ -625,13 +628,7 @@ def _slow(tr: Trace, key: Any, target: Tensor, source: Tensor, root_slot: int, f
     prim = fragments.primitives
     m, sm = tr.layout(target._slot, target._meta), tr.layout(source._slot, source._meta)
     bits, m = m.bits, m.with_bits(0)  # conjugates and negatives are written as such: what follows is of memory
-    if sm.device is META and m.device is not META:
-        raise no_data()
-    if not can_cast(sm.dtype, m.dtype) and name not in ("copy_", "fill_", "__setitem__"):
-        raise RuntimeError(
-            f"{name}: result type {sm.dtype.name} can't be cast to the desired output type {m.dtype.name}; "
-            "use the out-of-place form, or convert the target with .to(...) first"
-        )
+    _refuse_source(m, sm, name)
     detached = target._detached != target._storage.family  # type: ignore[union-attr]
     fragment = Fragment(tr, tr.grad_enabled)
     fragment.device = m.device
@@ -643,8 +640,10 @@ def _slow(tr: Trace, key: Any, target: Tensor, source: Tensor, root_slot: int, f
 
     def body(t: Any, s: Any, base: Any) -> None:
         nonlocal replaced
-        if tuple(s._meta.shape) != tuple(t._meta.shape):
-            s = _expand(s, tuple(t._meta.shape), name)
+        shape, have = tuple(t._meta.shape), tuple(s._meta.shape)
+        if have != shape:
+            assigned = _assigned_shape(have, len(shape), name)
+            s = prim.expand(s if assigned == have else prim.reshape(s, shape=assigned), shape=shape)
         value = prim.cast(s, dtype=m.dtype) if s._meta.dtype is not m.dtype else s
         if bits or value._meta.bits:
             value = fragment.resolved(fragment.placeholder(value._slot, value._meta.with_bits(bits ^ value._meta.bits)))
@@ -723,12 +722,17 @@ def _normal_strides(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[i
     return tuple(out)
 
 
-def _expand(s: Any, shape: tuple[int, ...], name: str) -> Any:
-    prim = fragments.primitives
-    have = tuple(s._meta.shape)
-    while name == "__setitem__" and len(have) > len(shape) and have[0] == 1:
-        s = prim.reshape(s, shape=have[1:])
-        have = have[1:]
+def _refuse_source(m: Meta, sm: Meta, name: str) -> None:
+    """RuntimeError if a source (`sm`) cannot be written to a target (`m`): no value, no cast, or a shape that does not expand to the target's."""
+    if sm.device is META and m.device is not META:
+        raise no_data()
+    if not can_cast(sm.dtype, m.dtype) and name not in ("copy_", "fill_", "__setitem__"):
+        raise RuntimeError(
+            f"{name}: result type {sm.dtype.name} can't be cast to the desired output type {m.dtype.name}; "
+            "use the out-of-place form, or convert the target with .to(...) first"
+        )
+    shape = tuple(m.shape)
+    have = _assigned_shape(tuple(sm.shape), len(shape), name)
     lead = len(shape) - len(have)
     if lead < 0 or any(a != b and a != 1 for a, b in zip(have, shape[lead:], strict=True)):
         if name.endswith("_") and not name.startswith("_") and name not in ("copy_",):
@@ -740,7 +744,13 @@ def _expand(s: Any, shape: tuple[int, ...], name: str) -> Any:
             f"{name}: The expanded size of the tensor {shape} must match the existing size {have}; each dimension of the "
             "source, counted from the last, must equal the target's or be 1"
         )
-    return prim.expand(s, shape=shape)
+
+
+def _assigned_shape(have: tuple[int, ...], ndim: int, name: str) -> tuple[int, ...]:
+    """An assignment leaves out leading sizes of 1 that are too many."""
+    while name == "__setitem__" and len(have) > ndim and have[0] == 1:
+        have = have[1:]
+    return have
 
 
 def can_cast(source: dtypes.dtype, target: dtypes.dtype) -> bool:
