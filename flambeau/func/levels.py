@@ -171,6 +171,10 @@ class Level:
         """An in-place write (trace/mutation.py)."""
         raise NotImplementedError
 
+    def before_write(self, target: Tensor) -> Tensor:
+        """What an in-place operation reads where it writes. Where a level has tangents, a copy: gradients of tangents need what the primal was."""
+        return target.clone() if any(level.kind == "jvp" for level in levels()) else target
+
     def random(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A function that draws random numbers at its call (ops/random.py)."""
         raise NotImplementedError

@@ -465,9 +465,13 @@ def replace(function: Callable[..., Tensor], target: Tensor, args: Sequence[Any]
     ready = make_ready(target, given, name)
     if ready is not given:
         args, kwargs = ready[: len(args)], dict(zip(kwargs, ready[len(args) :], strict=True))
-    _ends_round(local.trace, getattr(function, "operation", None))
+    tr, read = local.trace, target
+    if type(tr) is not Trace and not isinstance(tr, Fragment):
+        read = tr.before_write(target)
+        args, kwargs = [read if a is target else a for a in args], {k: read if a is target else a for k, a in kwargs.items()}
+    _ends_round(tr, getattr(function, "operation", None))
     # Held: what the result needs of the old values must be known before they are written over.
-    result = while_set(local.trace, "held", True, function, target, *args, **kwargs)
+    result = while_set(tr, "held", True, function, read, *args, **kwargs)
     return assign(target, result, name, fresh=True)
 
 
