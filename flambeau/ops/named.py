@@ -14,8 +14,11 @@ from flambeau.trace.mutation import into
 from flambeau.trace.overlap import OUT_KEEPS, OUT_REFUSES, STARTS_AS_INPUT, refuse_overlaps
 
 
-def public(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorator of a function made of recorded operations: it takes `out=`, and its messages say `name`."""
+def public(name: str, exact: Callable[..., bool] | None = None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorator of a function made of recorded operations: it takes `out=`, and its messages say `name`.
+
+    `exact`: whether `out` must have the result's dtype, of the call's arguments; else the name says it (trace/mutation.py).
+    """
 
     def make(function: Callable[..., Any]) -> Callable[..., Any]:
         plain = name.rsplit(".", 1)[-1]
@@ -26,7 +29,10 @@ def public(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
             if out is not None and checks:
                 refuse_overlaps(out, (*args[first:], *[value for key, value in kwargs.items() if not first or key != "input"]), name)
             keeps = out is not None and plain in OUT_KEEPS and any(x is out for x in (*args, *kwargs.values()))
-            return into(out, function(*args, **kwargs), name, keeps)
+            result = function(*args, **kwargs)
+            if out is not None and exact is not None and exact(*args, **kwargs) and getattr(out, "dtype", result.dtype) is not result.dtype:
+                raise RuntimeError(f"{name}(): Expected out tensor to have dtype {result.dtype.name}, but got {out.dtype.name} instead")
+            return into(out, result, name, keeps)
 
         call.__qualname__ = call.__name__ = plain
         call.__code__ = call.__code__.replace(co_name=plain)  # errors that are found late say it (trace/place.py)

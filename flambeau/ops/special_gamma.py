@@ -13,6 +13,7 @@ from flambeau.ops.result_strides import over_operands
 from flambeau.ops.shape import as_shape
 from flambeau.ops.special_bessel import INFINITY, NAN, with_derivative
 from flambeau.ops.tied import tied
+from flambeau.queries import finfo
 from flambeau.trace.mutation import into
 
 if TYPE_CHECKING:
@@ -44,7 +45,11 @@ def trigamma(input: Tensor) -> Tensor:
     sine = prim.sin((x - prim.round(x)) * math.pi)  # the period first, which is exact; the sign is squared away
     sine = prim.where(reflect, sine, 1.0)  # the branch that is not taken must not be infinite, or its gradient is NaN
     result = prim.where(reflect, (math.pi**2) / (sine * sine) - value, value)
-    return with_derivative(result, x, lambda y: _polygamma(y, 2), 1.0)
+    bottom = prim.eq(x, -INFINITY)
+    result = with_derivative(result, prim.where(bottom, 1.0, x), lambda y: _polygamma(y, 2), 1.0)
+    # At minus infinity there is no value; the slope is that of the poles, as PyTorch's.
+    steep = x * finfo(x.dtype).max * 4.0  # its slope is infinite where it is asked for, and 0 elsewhere
+    return prim.where(bottom, prim.detach(steep) - steep, result)  # type: ignore[no-any-return]
 
 
 # -- zeta and polygamma -------------------------------------------------------------------------------------------
@@ -95,10 +100,16 @@ def zeta(input: Tensor | Number, other: Tensor | Number) -> Tensor:
     left = prim.where(usual, -0.5, q)
     # The terms with negative bases are those of two other sums, with the sign of an even or odd order.
     least = prim.detach(prim.ceil(left)) - left
-    right = _hurwitz(order, prim.where(usual, prim.where(positive, q, 1.0), 1.0 - least), _DIRECT)
-    mirrored = _hurwitz(order, least, _DIRECT) - _hurwitz(order, 1.0 - left, _DIRECT)
-    sign = prim.where(prim.eq(prim.remainder(order, 2.0), 0.0), prim.constant(1.0, q.dtype), -1.0)
-    below = prim.where(prim.eq(order, prim.floor(order)), right + sign * mirrored, NAN)
+    even, limits = prim.eq(prim.remainder(order, 2.0), 0.0), finfo(q.dtype)
+    # Of an odd order the greatest terms cancel: all of them at half-integers, whose mirror has the same bases (their slopes add). Where they overflow
+    # the difference is zero, and its slope infinite.
+    endless = prim.bitwise_and(prim.bitwise_and(prim.eq(least, 0.5), prim.ge(order, math.log2(limits.max))), prim.bitwise_not(even))
+    near = prim.where(endless, 1.0, least)
+    right = _hurwitz(order, prim.where(usual, prim.where(positive, q, 1.0), prim.where(endless, 1.0, 1.0 - least)), _DIRECT)
+    mirror, beyond = _hurwitz(order, near, _DIRECT), _hurwitz(order, 1.0 - left, _DIRECT)
+    apart = prim.where(endless, (prim.detach(left) - left) * limits.max * 4.0, right - mirror)
+    both = prim.where(even, right + (mirror - beyond), apart + beyond)
+    below = prim.where(prim.eq(order, prim.floor(order)), both, NAN)
     value = prim.where(pole, INFINITY, prim.where(positive, prim.where(prim.lt(q, INFINITY), right, NAN), below))
     # Of an infinite order: powers of a base below 1, the one of 1, and what PyTorch has for the others.
     infinite = prim.where(prim.lt(q, 1.0), INFINITY, prim.where(prim.eq(q, 1.0), prim.constant(1.0, q.dtype), NAN))

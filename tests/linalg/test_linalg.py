@@ -313,3 +313,17 @@ def test_out() -> None:
     assert ft.allclose(out @ a, ft.eye(3, dtype=ft.float64))
     assert ft.linalg.inv_ex(a, out=(out, info)).info is info
     assert info.item() == 0
+
+
+@pytest.mark.parametrize("n", [-2, -1, 0, 1, 2, 3])
+def test_dtype_of_out_of_matrix_power(n: int) -> None:
+    """Powers that are products or inverses ask for their dtype, as PyTorch's; of 0 and 1 a copy is cast."""
+    for name in ("float32", "float64", "bfloat16", "complex64"):
+        accepted = []
+        for m in (ft, torch):
+            try:
+                accepted.append(str(m.matrix_power(m.eye(2), n, out=m.empty(2, 2, dtype=getattr(m, name))).dtype))
+            except RuntimeError as error:
+                assert "Expected out tensor to have dtype" in str(error)
+                accepted.append("refused")
+        assert accepted[0] == accepted[1], (n, name, accepted)

@@ -85,3 +85,11 @@ def test_errors() -> None:
         ft.nn.functional.embedding_bag(ft.tensor([[1]]), w, mode="sum", per_sample_weights=ft.ones(1, 1, dtype=ft.float64))
     with pytest.raises(RuntimeError, match=r"offsets\[-1\] can not be greater than input's length\(1\) but got offsets\[-1\] of 3"):
         ft.nn.functional.embedding_bag(ft.tensor([1]), w, ft.tensor([0, 3]))
+
+
+def test_the_former_order_of_arguments() -> None:
+    """weight before input, with PyTorch's warning."""
+    weight, indices, starts = ft.eye(3), ft.tensor([0, 1, 2]), ft.tensor([0, 2])
+    with pytest.warns(UserWarning, match="Argument order of nn.functional.embedding_bag was changed"):
+        former = ft.nn.functional.embedding_bag(weight, indices, starts)
+    assert former.tolist() == ft.nn.functional.embedding_bag(indices, weight, starts).tolist()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -64,3 +65,34 @@ def test_zeta_of_all_special_values(dtype: str) -> None:
     values = [-math.inf, math.inf, 0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5, -1.5, 3.0, 10.0, -100.0, 1e10, -1e10, 1e-10, math.nan]
     theirs, ours = (m.special.zeta(*m.meshgrid(*[m.tensor(values, dtype=getattr(m, dtype))] * 2, indexing="ij")) for m in (torch, ft))
     np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-5 if dtype == "float32" else 1e-11)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_zeta_of_large_orders_left_of_zero(dtype: str) -> None:
+    """Of an odd order at a half-integer all terms cancel but those beyond its mirror: against sums of exact fractions, with slopes."""
+    for order in (3, 4, 7, 33, 34, 101, 127, 128, 129, 130, 301, 1001, 1025, 2001):
+        places = [-0.5, -1.5, -2.5, -7.5] if order % 2 else [-0.5, -1.25, -7.5]
+        s, q = ft.full((len(places),), float(order), dtype=getattr(ft, dtype)), ft.tensor(places, dtype=getattr(ft, dtype), requires_grad=True)
+        value = ft.special.zeta(s, q)
+        for place, got in zip(places, value.tolist(), strict=True):
+            terms = [Fraction(place + k) ** -order for k in range(400 if order < 10 else 40)]
+            rest = Fraction((place + len(terms) - 0.5) ** (1 - order) / (order - 1)) if order < 10 else 0
+            exact = sum(terms) + rest
+            largest = ft.finfo(getattr(ft, dtype)).max
+            expected = math.inf if exact > largest else float(exact)
+            assert math.isclose(got, expected, rel_tol=1e-5, abs_tol=1e-37 if dtype == "float32" else 1e-300), (order, place, got, expected)
+        (slope,) = ft.autograd.grad(value.sum(), q)
+        if order % 2:
+            assert all(v == -math.inf or v < 0 for v in slope.tolist()), (order, slope)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_slopes_of_trigamma_are_those_of_polygamma(dtype: str) -> None:
+    """polygamma of order 1 has its own formula: its slopes at poles and minus infinity are PyTorch's all the same (at infinity 0, PyTorch's NaN)."""
+    torch = pytest.importorskip("torch")
+    slopes = []
+    for m in (ft, torch):
+        x = m.tensor([-math.inf, -0.0, 0.0, -1.0, -7.0, math.nan, 2.0, -0.5], dtype=getattr(m, dtype), requires_grad=True)
+        m.polygamma(1, x).sum().backward()
+        slopes.append([f"{v:.4g}" for v in x.grad.tolist()])
+    assert slopes[0] == slopes[1]

@@ -6,6 +6,7 @@ import flambeau as torch
 from flambeau.nn.functional.engine import Tensor
 from flambeau.nn.functional.linear import embedding
 from flambeau.ops.dtype_rules import refuse_dtype
+from flambeau.trace.once import warn_here
 
 __all__ = ["embedding_bag"]
 
@@ -22,6 +23,12 @@ def embedding_bag(
     The result is (bags, columns of weight); 0 for an empty bag. `include_last_offset`: `offsets` has one entry more, the end of the last bag. Rows of
     `padding_idx` take no part. Narrow floating-point numbers are summed in float32.
     """
+    if not weight.is_floating_point() and input.is_floating_point():
+        warn_here(
+            "Argument order of nn.functional.embedding_bag was changed. Usage `embedding_bag(weight, input, ...)` is deprecated, and should now be "
+            "`embedding_bag(input, weight, ...)`."
+        )
+        input, weight = weight, input
     if mode not in ("sum", "mean", "max"):
         raise ValueError("mode has to be one of sum, mean or max")
     if mode == "max" and (scale_grad_by_freq or sparse):

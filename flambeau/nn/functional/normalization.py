@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 import flambeau as torch
+from flambeau.dtypes import C_NAMES
 from flambeau.nn.functional.engine import Number, Tensor, functional, overwrite, refuse_gradients, widen
 from flambeau.ops.remembered import remembered_writes
 from flambeau.ops.result_strides import as_suggested, row_major
@@ -38,11 +39,32 @@ def _check_normalized(name: str, input: Tensor, shape: Sequence[int], weight: Te
         raise RuntimeError(f"{name}: Given normalized_shape={list(shape)}, expected input with shape [{expected}], but got input of size{list(input.shape)}")
 
 
+def _check_dtypes(name: str, input: Tensor, **vectors: Tensor | None) -> None:
+    """Parameters and running statistics are of one dtype: the input's, or float32 beside an input of 16 bits."""
+    first: tuple[str, Tensor] | None = None
+    for what, t in vectors.items():
+        if t is None:
+            continue
+        first = first or (what, t)
+        if t.dtype is not input.dtype and not (t.dtype is torch.float32 and input.dtype in (torch.float16, torch.bfloat16)):
+            found, expected = C_NAMES[t.dtype.name], C_NAMES[input.dtype.name]
+            raise RuntimeError(
+                f"{name}: expected scalar type {expected} but found {found}: {what} is {t.dtype}, the input {input.dtype}; give it in the input's dtype"
+                " (or in float32 beside an input of 16 bits)"
+            )
+        if t.dtype is not first[1].dtype:
+            raise RuntimeError(
+                f"{name}: mixed dtype (CPU): expect parameter to have scalar type of Float, or all of the input's: {first[0]} is {first[1].dtype}, "
+                f"{what} is {t.dtype}, the input {input.dtype}"
+            )
+
+
 @functional
 @row_major
 def layer_norm(input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5) -> Tensor:
     """Standardise over the last len(normalized_shape) dimensions, then scale and shift. Ba et al., 2016."""
     _check_normalized("layer_norm", input, normalized_shape, weight, bias)
+    _check_dtypes("layer_norm", input, weight=weight, bias=bias)
     y = _standardise(widen(input), tuple(range(-len(normalized_shape), 0)), eps)
     if weight is not None:
         y = y * weight
@@ -85,6 +107,7 @@ def group_norm(input: Tensor, num_groups: int, weight: Tensor | None = None, bia
                 f"group_norm: Expected {what} to be a vector of size equal to the number of channels in input, but got "
                 f"{what} of shape {list(t.shape)} and input of shape {list(input.shape)}"
             )
+    _check_dtypes("group_norm", input, weight=weight, bias=bias)
     members = input.numel() // max(n * num_groups, 1)
     y = _standardise(_exactly(input).reshape(n, num_groups, members), (2,), eps).reshape(input.shape)
     return _per_channel(y, weight, bias).to(input.dtype)
@@ -121,6 +144,7 @@ def _check_channels(name: str, input: Tensor, **vectors: Tensor | None) -> None:
 
 def _with_statistics(input: Tensor, running_mean: Tensor, running_var: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
     _check_channels("batch_norm", input, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
+    _check_dtypes("batch_norm", input, weight=weight, bias=bias)
     refuse_gradients("native_batch_norm", running_mean=running_mean, running_var=running_var)
     shape = (1, -1) + (1,) * (input.ndim - 2)
     scale = torch.rsqrt(_exactly(running_var) + eps).reshape(shape)
@@ -130,7 +154,13 @@ def _with_statistics(input: Tensor, running_mean: Tensor, running_var: Tensor, w
     return _per_channel(y, None, bias).to(input.dtype)
 
 
-_batch_norm_eval = functional(as_suggested()(_with_statistics), "batch_norm_eval")
+@functional
+@as_suggested()
+def _batch_norm_eval(input: Tensor, running_mean: Tensor, running_var: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
+    _check_dtypes("batch_norm", input, weight=weight, bias=bias, running_mean=running_mean, running_var=running_var)
+    return _with_statistics(input, running_mean, running_var, weight, bias, eps)
+
+
 _instance_norm_eval = functional(row_major(_with_statistics), "instance_norm_eval")
 
 
@@ -142,6 +172,7 @@ def _batch_norm_train(
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """(normalised input, new running mean, new running variance); the last two only where there were old ones."""
     _check_channels("batch_norm", input, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
+    _check_dtypes("batch_norm", input, weight=weight, bias=bias, running_mean=running_mean, running_var=running_var)
     refuse_gradients("native_batch_norm", running_mean=running_mean, running_var=running_var)
     dims = (0, *range(2, input.ndim))
     x = _exactly(input)
@@ -223,6 +254,7 @@ def _instance_norm(
     momentum: Number, eps: float,
 ) -> tuple[Tensor, ...]:  # fmt: skip
     _check_channels("instance_norm", input, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
+    _check_dtypes("instance_norm", input, weight=weight, bias=bias)
     refuse_gradients("native_batch_norm", running_mean=running_mean, running_var=running_var)
     x = _exactly(input)
     dims = tuple(range(2, input.ndim))

@@ -384,7 +384,7 @@ def _matrix_power(A: Tensor, n: int) -> Tensor:
     return result if result is not A else contiguous_copy(A)  # type: ignore[no-any-return]
 
 
-@public("linalg.matrix_power")
+@public("linalg.matrix_power", exact=lambda input, n: n not in (0, 1))  # else the last step is a product or an inverse, which ask for their dtype
 def matrix_power(input: Tensor, n: int) -> Any:
     """The n-th power of each square matrix; negative powers are those of the inverse."""
     name = "linalg.matrix_power"
