@@ -15,6 +15,7 @@ HOMES |= {
     "flambeau.trace.kept": {"tape_of": "flambeau.autograd.segment", "kept_segments": "flambeau.autograd.kept_segment"},
     "flambeau.trace.mutation": {
         "freed_outputs": "flambeau.autograd.differentiate",
+        "refuse_one_of_many": "flambeau.autograd.one_of_many",
         "resize_": "flambeau.ops.more",
         "become_view": "flambeau.ops.more",
     },
@@ -26,7 +27,7 @@ HOMES |= {
     "flambeau.ops.creation": {"without_elements": "flambeau.sparse.construct", "fills_memory": "flambeau.utils.deterministic"},
     "flambeau.ops.dispatch": {"resolve_name": "flambeau.overrides"},
     "flambeau.ops.from_memory": {"tensor_over": "flambeau.storage"},
-    "flambeau.ops.more": {"leave_to_what_it_was": "flambeau.autograd.hooks"},
+    "flambeau.ops.more": {"leave_to_what_it_was": "flambeau.autograd.hooks", "refuse_one_of_many": "flambeau.autograd.one_of_many"},
     "flambeau.ops.primitives.forward": {"transposed": "flambeau.func.tape"},
     "flambeau.ops.random": {"reduce_generator": "flambeau.io.pickling"},
     "flambeau.ops.wrapper": {"collect": "flambeau.autograd.collected:collected", "sparse_dispatch": "flambeau.sparse.dispatch:dispatch"},

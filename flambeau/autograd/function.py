@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau.autograd import fitting
 from flambeau.autograd.function_results import Result, check_written, saved_results, write_again
+from flambeau.trace.objects import is_view
 from flambeau.trace.once import warn_here
 from flambeau.trace.programs import program_of
 from flambeau.trace.recorder import Fragment, Trace, local
@@ -44,6 +45,7 @@ class FunctionCtx:
         self._unpack: Any = None
         self._in_jvp = False
         self._owner: Any = None  # while backward runs: the segment that it is in
+        self._views: set[int] = set()  # of the output slots: those of views, and of inputs that forward returns as they are
         self.written: set[int] = set()  # of the output slots: what an input that was written in place has got
 
     def save_for_backward(self, *tensors: Tensor | None) -> None:
@@ -226,6 +228,9 @@ class Function:
                     else:
                         made = _rooted(t._plain())
                         slot = made._slot
+                        if is_view(t) or any(t is a for a in args):
+                            ctx._views.add(slot)
+                            made._view = True
                     tr.custom[slot] = ctx
                 results.append(made)
                 ctx.output_slots.append(slot)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from flambeau.devices import check
+from flambeau.ops.shape import unsafe_parts
 from flambeau.queries import memory_format, preserve_format
 from flambeau.trace.once import warn_here
 
@@ -95,8 +96,8 @@ def dequantize(self: Any) -> Any:
 
 
 def unsafe_split_with_sizes(self: Any, split_sizes: Any, dim: int = 0) -> Any:
-    """split_with_sizes."""
-    return self.split_with_sizes(split_sizes, dim)
+    """split_with_sizes, whose parts may be written to with gradients."""
+    return unsafe_parts(self, self.split_with_sizes(split_sizes, dim), dim)
 
 
 def map2_(self: Any, x: Any, y: Any, callable: Any) -> Any:

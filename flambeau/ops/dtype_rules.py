@@ -93,7 +93,8 @@ _MOVED: Final = (
     "all any as_strided bitcast broadcast_tensors cast cat clone conj conj_physical contiguous contiguous_in copy detach_view diag diag_embed diagonal eq "
     "expand expand_as fill flatten flip full_like_values full_values index isclose isnan isreal kron linalg_diagonal mH mT movedim mul narrow ne "
     "nn.functional.embedding nn.functional.pad_by_index nn.functional.pad_constant numpy_T outer permute positive ravel real repeat repeat_interleave_by "
-    "reshape roll select slice slice_step split squeeze stack swapaxes t transpose unbind unflatten unfold unsqueeze view view_as where zero"
+    "reshape roll select slice slice_step split squeeze stack swapaxes t tensor_split transpose unbind unbind_one unflatten unfold "
+    "unsafe_split unsqueeze view view_as where zero"
 )
 _PRODUCTS: Final = "abs addbmm addmm matmul mm nn.functional.linear tensordot"
 _HAVE: Final = {

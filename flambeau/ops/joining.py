@@ -30,6 +30,7 @@ from flambeau.ops.shape import (
     tensor_split,
     transpose,
     two_dims,
+    unsafe_parts,
 )  # fmt: skip
 from flambeau.ops.tied import tied_to
 from flambeau.ops.wrapper import MISSING
@@ -314,13 +315,13 @@ def unravel_index(indices: Tensor, shape: Any) -> tuple[Any, ...]:
 
 
 def unsafe_chunk(input: Tensor, chunks: int, dim: int = 0) -> Any:
-    """chunk; writes to the parts are not checked by PyTorch, here they are as safe as chunk's."""
-    return input.chunk(chunks, dim)
+    """chunk, whose parts may be written to with gradients; they are as safe as those of slices."""
+    return unsafe_parts(input, input.chunk(chunks, dim), dim)
 
 
 def unsafe_split(input: Tensor, split_size: int, dim: int = 0) -> Any:
-    """split; writes to the parts are not checked by PyTorch, here they are as safe as split's."""
-    return input.split(split_size, dim)
+    """split, whose parts may be written to with gradients; they are as safe as those of slices."""
+    return unsafe_parts(input, input.split(split_size, dim), dim)
 
 
 def nonzero_static(input: Tensor, *, size: int, fill_value: int = -1) -> Any:

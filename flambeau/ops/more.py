@@ -17,7 +17,7 @@ from flambeau.ops.linear import addbmm, addmm, mm
 from flambeau.ops.named import public
 from flambeau.ops.wrapper import MISSING
 from flambeau.trace.meta import CONJ, NEG
-from flambeau.trace.mutation import assign, lead_others_anew, make_ready, refuse_leaf
+from flambeau.trace.mutation import assign, lead_others_anew, make_ready, refuse_leaf, refuse_made_without_gradients
 from flambeau.trace.objects import twin
 from flambeau.trace.while_set import while_switched
 from flambeau.upward import upward
@@ -28,6 +28,12 @@ if TYPE_CHECKING:
 VIEWS = "transpose squeeze unsqueeze t swapaxes swapdims as_strided".split()
 COPIES = "alias as_strided detach diagonal expand narrow permute select split squeeze t transpose unbind unfold unsqueeze view".split()
 INPLACE = "gcd lcm put masked_scatter index_reduce".split()
+
+
+@upward
+def refuse_one_of_many(target: Tensor, name: str) -> None:
+    """RuntimeError if a view is one of several of a call, or a custom function's (autograd/one_of_many.py)."""
+    raise NotImplementedError
 
 
 @upward
@@ -43,6 +49,10 @@ def become_view(self: Tensor, view: Callable[[Any], Any], name: str) -> Tensor:
     from flambeau.trace.recorder import local, storage_of
 
     refuse_leaf(self, name)
+    if local.main.grad_enabled:
+        refuse_made_without_gradients(self)
+        if self.requires_grad:
+            refuse_one_of_many(self, name)
     source = self
     if self._history is not None:  # an earlier segment's value: the view must lead back to it, so it keeps its own name
         flush(local.main, "in-place view")

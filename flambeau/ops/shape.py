@@ -547,8 +547,34 @@ def select(input: Tensor, dim: int, index: int) -> Tensor:
     return _select_op(input, i, d)  # type: ignore[no-any-return]
 
 
+@operation(name="unbind_one", public=False)
+def _unbind_one(input: Tensor, index: Number, dim: int) -> Tensor:
+    return selected(input, index, dim)  # type: ignore[no-any-return]
+
+
+@operation(name="tensor_split", public=False)
+def _slices(input: Tensor, sizes: tuple[int, ...], dim: int) -> tuple[Tensor, ...]:
+    return _parts(input, sizes, dim)
+
+
+@operation(name="unsafe_split", public=False)
+def _unsafe_split(input: Tensor, sizes: tuple[int, ...], dim: int) -> tuple[Tensor, ...]:
+    return _parts(input, sizes, dim)
+
+
+def unsafe_parts(input: Tensor, parts: Sequence[Tensor], dim: int) -> tuple[Tensor, ...]:
+    """The same parts by an operation of another name, whose results may be written to with gradients (autograd/one_of_many.py)."""
+    d = dim_of(dim, input._meta.ndim)
+    return _unsafe_split(input, tuple([p._meta.shape[d] for p in parts]), d)  # type: ignore[no-any-return]
+
+
 @operation(name="split")
 def _split(input: Tensor, sizes: tuple[int, ...], dim: int) -> tuple[Tensor, ...]:
+    return _parts(input, sizes, dim)
+
+
+def _parts(input: Tensor, sizes: tuple[int, ...], dim: int) -> tuple[Tensor, ...]:
+    """Inside a body: consecutive parts of these sizes."""
     parts, start = [], 0
     for length in sizes:
         parts.append(sliced(input, dim, start, length))
@@ -654,7 +680,7 @@ def tensor_split(
         sizes = [max(b - a, 0) for a, b in zip(bounds, bounds[1:], strict=False)]
         if any(b < a for a, b in zip(bounds, bounds[1:], strict=False)):
             return tuple([narrow(input, d, min(a, size), max(b - a, 0)) for a, b in zip(bounds, bounds[1:], strict=False)])
-    return _split(input, tuple(sizes), d)  # type: ignore[no-any-return]
+    return _slices(input, tuple(sizes), d)  # type: ignore[no-any-return]
 
 
 @operation(name="unbind")
@@ -670,7 +696,7 @@ def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     if m.ndim == 0:
         raise IndexError("unbind(): Dimension specified as 0 but tensor has no dimensions")
     if m.shape[d] > 64:  # one edge of thousands of results would be slower than as many selects
-        return tuple([select(input, d, i) for i in range(m.shape[d])])
+        return tuple([_unbind_one(input, i, d) for i in range(m.shape[d])])
     return _unbind(input, d)  # type: ignore[no-any-return]
 
 

@@ -106,6 +106,16 @@ def refuse_leaf(target: Tensor, name: str) -> None:
             )
 
 
+def refuse_made_without_gradients(target: Tensor) -> None:
+    """RuntimeError if a view was made without gradients of a tensor with gradients, before it is written to with them."""
+    if target._detached == 1 and target._meta.dtype.category >= 2 and target._storage is not None and target._storage.family != 1:
+        raise RuntimeError(
+            "A view was created in no_grad mode and is being modified inplace with grad mode enabled. Given that this use case is "
+            "ambiguous and error-prone, it is forbidden. You can clarify your code by moving both the view and the inplace either both "
+            "inside the no_grad block (if you don't want the inplace to be tracked) or both outside (if you want the inplace to be tracked)."
+        )
+
+
 def check_writable(target: Tensor, name: str) -> None:
     """PyTorch's rules for in-place operations under autograd."""
     m = target._meta
@@ -161,12 +171,8 @@ def _assign(tr: Trace, target: Tensor, source: Tensor, name: str, fresh: bool, s
     check_writable(target, name)
     owner = target._storage
     detached = owner is not None and target._detached != owner.family
-    if detached and target._detached == 1 and tr.grad_enabled and target._meta.dtype.category >= 2:
-        raise RuntimeError(
-            "A view was created in no_grad mode and is being modified inplace with grad mode enabled. Given that this use case is "
-            "ambiguous and error-prone, it is forbidden. You can clarify your code by moving both the view and the inplace either both "
-            "inside the no_grad block (if you don't want the inplace to be tracked) or both outside (if you want the inplace to be tracked)."
-        )
+    if detached and tr.grad_enabled:
+        refuse_made_without_gradients(target)
     if detached and _gives_history(tr, target, (source,)):
         _refuse_source(target._meta, source._meta, name)
         _take_history(tr, target, owner)  # type: ignore[arg-type]
@@ -189,6 +195,8 @@ def _assign(tr: Trace, target: Tensor, source: Tensor, name: str, fresh: bool, s
     viewed = recorded and (m.requires_grad or source._meta.requires_grad) and is_view(target)
     key = (ASSIGN, target_slot, source_slot, storage.slot, face, fresh, m.requires_grad and m.leaf, detached, viewed)
     state = tr.state.children.get(key)
+    if viewed and m.requires_grad and (state is None or target_slot in tr.boundaries):
+        refuse_one_of_many(target, name)
     if state is None:
         if not recorded and (
             tr.needs(storage.slot) or (m.requires_grad and not m.leaf and target._history is None)
@@ -420,6 +428,12 @@ def _part(target: Tensor, value: Tensor) -> None:
 @upward
 def freed_outputs(path: list[State]) -> set[int]:
     """The results of a path whose gradients have been given up (autograd/differentiate.py)."""
+    raise NotImplementedError
+
+
+@upward
+def refuse_one_of_many(target: Tensor, name: str) -> None:
+    """RuntimeError if a view is one of several of a call, or a custom function's (autograd/one_of_many.py)."""
     raise NotImplementedError
 
 

@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 PROGRAMS: list[Callable[[Any], Any]] = []
 # Where PyTorch refuses and flambeau computes: it needs none of the values that were written, or has no reason to (docs/differences.md).
 COMPUTED = set(
-    """relu_out_then_inplace unbind_inplace split_inplace iter_inplace_grad mul_self inf_in_autograd inf_inplace_outside
+    """relu_out_then_inplace mul_self inf_in_autograd inf_inplace_outside
     inf_requires""".split()
 )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -39,11 +40,8 @@ CALLS: dict[str, Callable[[Any, Any, Any, Any, Any], Any]] = {
 @pytest.mark.parametrize("name", CALLS)
 def test_dtypes_of_parameters(name: str) -> None:
     for kinds in itertools.product(DTYPES, (*DTYPES, None), (*DTYPES, None), (*DTYPES[:3], None) if name.startswith("batch") else (None,)):
-        x, w, b, s = kinds
-        outcomes = [
-            _outcome(lambda m=m: CALLS[name](m, _ones(m, (2, 3, 4), x), _ones(m, (4,), w), _ones(m, (4,), b), _ones(m, (4,), s)))  # type: ignore[misc]
-            for m in (ft, torch)
-        ]
+        shapes = ((2, 3, 4), (4,), (4,), (4,))
+        outcomes = [_outcome(partial(CALLS[name], m, *[_ones(m, shape, kind) for shape, kind in zip(shapes, kinds, strict=True)])) for m in (ft, torch)]
         assert outcomes[0] == outcomes[1], (kinds, outcomes)
 
 

@@ -17,6 +17,7 @@ from flambeau.nn.functional.normalization import inverse_deviation, standardised
 from flambeau.nn.functional.vision import padded
 from flambeau.ops.dtype_rules import refuse_dtype
 from flambeau.ops.named import public
+from flambeau.ops.shape import unsafe_parts
 from flambeau.ops.tied import tied_to
 from flambeau.tensor import Tensor, normalize_dim
 from flambeau.trace.mutation import into
@@ -237,8 +238,8 @@ def split_with_sizes_copy(input: Tensor, split_sizes: Sequence[int], dim: int = 
 
 
 def unsafe_split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0) -> list[Tensor]:
-    """split by sizes; writes to the parts are as safe as split's."""
-    return list(input.split(list(split_sizes), dim))
+    """split by sizes, whose parts may be written to with gradients; they are as safe as those of slices."""
+    return list(unsafe_parts(input, input.split(list(split_sizes), dim), dim))
 
 
 # -- recurrent networks -------------------------------------------------------------------------------------------
