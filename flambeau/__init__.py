@@ -263,7 +263,7 @@ _LAZY_MODULES = frozenset(
 _LAZY_MODULES |= frozenset(  # Modules that programs import for their names; most answer that something is not here
     "jit fx hub overrides compiler version types random futures distributed export onnx quantization ao mps xpu mtia accelerator _C _dynamo _subclasses "
     "_inductor _utils _ops library functional return_types torch_version __config__ __future__ _jit_internal _tensor _tensor_str "
-    "_custom_ops quasirandom nested _VF _prims_common _higher_order_ops".split()
+    "_custom_ops quasirandom nested _VF _prims_common _higher_order_ops _refs".split()
 )
 _FROM_FUNCTIONAL = frozenset(
     "adaptive_avg_pool1d avg_pool1d bilinear conv1d conv2d conv3d conv_transpose1d conv_transpose2d "

@@ -19,6 +19,7 @@ from flambeau.ops.primitive import PRIMITIVES
 from flambeau.trace.blank import no_data
 from flambeau.trace.mutation import Assignment
 from flambeau.trace.recorder import Fragment
+from flambeau.trace.saved_hooks import mutable
 from flambeau.trace.state import State
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ class Context:
         first = self.node.outputs[0]
         if slot in region.indices and region.value(slot).dtype is dtypes.int64:
             return region.forward(slot)  # where a view starts is not given up
-        if region.writes:
+        if region.writes and not mutable[0]:
             v = region.value(slot)
             own = region.writes.get(slot if v.base is None else v.base)
             # later uses of the old value are the operation's own, and gradients of these

@@ -36,7 +36,7 @@ from flambeau.trace.meta import dense_strides, is_dense
 from flambeau.trace.objects import _TENSOR
 from flambeau.trace.programs import program_of
 from flambeau.trace.recorder import GRAD_MODE, Boundary, Fragment, Trace, local, run_in, storage_of
-from flambeau.trace.saved_hooks import saved
+from flambeau.trace.saved_hooks import mutable, saved
 from flambeau.trace.state import BACKWARD, SEGMENT, State
 from flambeau.trace.tiers import MODE, PIECES, in_pieces
 from flambeau.trace.while_set import while_set, while_switched
@@ -421,7 +421,7 @@ class Engine:
         key = (
             BACKWARD if segment is None else SEGMENT, None if segment is None else segment.tape, stop, tuple(order),
             tuple(slots), entered_slots, self.retain, self.create, tuple(map(type, extra)), self.batched, segment is not None and bool(segment.packed),
-            bool(own), tuple(same.items()), start,
+            (bool(own), mutable[0]), tuple(same.items()), start,
         )  # fmt: skip
         state = tr.state.children.get(key)
         if state is None or (segment is not None and not (segment.freed - own).isdisjoint(state.info.used)):

@@ -14,6 +14,7 @@ from flambeau.autograd.node import Node, accumulation, edge_of
 from flambeau.tensor import Tensor
 from flambeau.trace.blocks import Block
 from flambeau.trace.recorder import local, storage_of
+from flambeau.trace.saved_hooks import mutable as _mutable
 
 __all__ = [
     "GradientEdge", "Node", "allow_mutation_on_saved_tensors", "disable_saved_tensors_hooks", "get_gradient_edge", "increment_version",
@@ -133,12 +134,38 @@ class disable_saved_tensors_hooks(Block, ContextDecorator):
         _disabled.message = before
 
 
-def allow_mutation_on_saved_tensors() -> AbstractContextManager[None]:
-    """NotImplementedError: what is written over before the backward pass must be cloned by the program."""
-    raise NotImplementedError(
-        "torch.autograd.graph.allow_mutation_on_saved_tensors is not there: clone() a tensor before it is written over in place, or run the "
-        "backward pass before"
-    )
+class allow_mutation_on_saved_tensors(saved_tensors_hooks):
+    """A block in which tensors may be written over in place that gradients of what was computed in it need. The backward pass must be in the block, too.
+
+    Within a trace the former values are there anyway. What an ended trace keeps is copied.
+    """
+
+    gives_itself = True
+
+    def __init__(self) -> None:
+        self._on = False
+        super().__init__(self._copy, self._copied)
+
+    @staticmethod
+    def _copy(t: Tensor) -> Tensor:
+        return t.clone()
+
+    def _copied(self, copy: Tensor) -> Tensor:
+        if not self._on:
+            raise AssertionError("Trying to backward outside of the 'allow_mutation_on_saved_tensors' context in which the graph was originally recorded.")
+        return copy
+
+    def _begin(self) -> None:
+        if _mutable[0]:
+            raise RuntimeError("allow_mutation_on_saved_tensors contexts cannot be nested")
+        super()._begin()
+        self._on = _mutable[0] = True
+
+    def _end(self, before: Any) -> None:
+        try:
+            super()._end(before)
+        finally:
+            self._on = _mutable[0] = False
 
 
 # -- several gradients ------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ the saved values; values that were not saved are computed again from them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from ctypes import memmove
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary, ref
@@ -18,11 +19,13 @@ from flambeau.autograd.ways import calls_of
 from flambeau.compiler.graph import Graph, Node, Value
 from flambeau.exact import exact
 from flambeau.ops.primitive import PRIMITIVES
+from flambeau.runtime.buffers import allocate
 from flambeau.runtime.untracked import keep
 from flambeau.symbols import at_sizes
 from flambeau.trace.meta import meta
 from flambeau.trace.objects import bare, from_storage
 from flambeau.trace.recorder import Boundary, Fragment, Trace, run_in
+from flambeau.trace.saved_hooks import mutable
 from flambeau.trace.state import BACKWARD, SEGMENT, State
 from flambeau.trace.storage import ORDER, Storage
 
@@ -485,6 +488,10 @@ def keep_history(
 
         def holder(slot: int, index: int) -> tuple[Storage, bool]:
             storage = inputs[-1 - index] if index < 0 else living.get(index)
+            if storage is not None and mutable[0] and (buffer := storage.buffer) is not None:  # whoever else has it may write to it
+                copy = allocate(buffer.nbytes)
+                memmove(copy.address, buffer.address, buffer.nbytes)
+                return Storage(copy), False
             return (Storage(buffers[index]), False) if storage is None else (storage, True)
 
         save(history, segment, holder, plan.input_slots())
@@ -556,6 +563,7 @@ class SegmentForward:
         self.tape = tape  # the segment's, or that over symbols
         self.fragment = fragment
         self.known = dict(entered)
+        self.entered = frozenset(entered)
         self.boundaries_used: set[int] = set()
 
     def __call__(self, slot: int) -> Tensor:
@@ -563,7 +571,8 @@ class SegmentForward:
         if found is None:
             found = self._again(slot)
             self.known[slot] = found
-        elif slot in self.segment.boundaries or slot in self.segment.saved:  # by the tape alone: segments differ in who else holds what is saved
+        elif slot in self.entered and (slot in self.segment.boundaries or slot in self.segment.saved):  # not what is computed again
+            # by the tape alone: segments differ in who else holds what is saved
             self.boundaries_used.add(slot)
         return found
 

@@ -883,7 +883,7 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
         position = _check_index(indices, "take_along_dim", input, None)
         return prim.gather(as_shape(input, (input._meta.numel,)), as_shape(position, (position._meta.numel,)), dim=0)
     d = dim_of(dim, input._meta.ndim)
-    if indices.dtype not in (dtypes.int64, dtypes.int32) and indices._meta.numel:
+    if indices.dtype is not dtypes.int64 and indices._meta.numel:
         raise RuntimeError(f"torch.take_along_dim(): dtype of indices should be Long but got {dtypes.C_NAMES[indices.dtype.name]}; convert them with .long()")
     if input._meta.ndim and not input._meta.shape[d] and indices._meta.numel:
         raise RuntimeError(f"take_along_dim(): dimension {d} of the input has size 0 (shape {list(input._meta.shape)}); indices into it must be empty")

@@ -16,7 +16,7 @@ from math import inf
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from flambeau.dtypes import of_type, uint64
+from flambeau.dtypes import C_NAMES, of_type, uint64
 from flambeau.exact import number, plain_number, static, static_number
 from flambeau.foreign import refuse
 from flambeau.ops import former_orders
@@ -186,6 +186,8 @@ def make_wrapper(op: Operation) -> Callable[..., Any]:
         if "dtype" in names:  # computed in the dtype of `out`
             inferred = " and input.dtype.category >= 2" * op.name.endswith("mean")  # of whole numbers there is no mean, whatever `out` is
             source.append(f"        if dtype is None and hasattr(out, 'dtype'){inferred}: dtype = out.dtype")
+            source.append("        if dtype is not None and getattr(out, 'dtype', dtype) is not dtype: refuse_dtype_of_out(OP.name, dtype, out)")
+            scope["refuse_dtype_of_out"] = _refuse_dtype_of_out
         kept = " or ".join([f"out is {n}" for n in read]) if op.name.rsplit(".", 1)[-1] in OUT_KEEPS and len(read) > 1 else ""
         source.append(f"        return into(out, not_cast(OP.function)({call}), OP.name{', ' * bool(kept)}{kept})")
         scope |= {"into": into, "not_cast": not_cast, "refuse_overlaps": refuse_overlaps}
@@ -399,6 +401,17 @@ def numpy_names(function: Function) -> Function:
 
 
 BELOW: list[type] = []  # the classes with `__torch_dispatch__` (ops/dispatch.py)
+
+
+def _refuse_dtype_of_out(name: str, wanted: Any, out: Any) -> None:
+    """RuntimeError where `dtype` was given and an `out` of another one."""
+    wanted = of_type(wanted)
+    if out.dtype is wanted:
+        return
+    words = f"Expected out tensor to have dtype {wanted}, but got {out.dtype} instead"
+    if name.startswith("nan"):
+        words = f"provided dtype must match dtype of result. Got {C_NAMES[out.dtype.name]} and {C_NAMES[wanted.name]}"
+    raise RuntimeError(f"{name}: {words}: leave `dtype` out, or give an `out` of it")
 
 
 def _with_out(op: Operation, out: Any, args: tuple[Any, ...]) -> Any:

@@ -102,10 +102,10 @@ def _add(input: Any, other: Any, alpha: Any = 1) -> Any:
     if a.sparse_dim() != b.sparse_dim():
         raise RuntimeError(f"add: expected equal numbers of sparse dims, got {a.sparse_dim()} and {b.sparse_dim()}")
     d = torch.promote_types(a.dtype, b.dtype)
-    second = b._data if alpha == 1 else b._data * alpha
+    second = _times(b._data.to(d), alpha)
     if a._index is b._index and input.layout is other.layout and isinstance(input, CooTensor):
-        return coo(a._index, a._data.to(d) + second.to(d), tuple(input.shape), a._coalesced)
-    index, data = torch.cat((a._index, b._index), 1), torch.cat((a._data.to(d), second.to(d)))
+        return coo(a._index, a._data.to(d) + second, tuple(input.shape), a._coalesced)
+    index, data = torch.cat((a._index, b._index), 1), torch.cat((a._data.to(d), second))
     if isinstance(input, CompressedTensor):
         return structure.as_compressed(structure.merge(index, data, tuple(input.shape), 2), input.layout)
     if a._coalesced and b._coalesced:
@@ -113,11 +113,16 @@ def _add(input: Any, other: Any, alpha: Any = 1) -> Any:
     return coo(index, data, tuple(input.shape))
 
 
+def _times(values: Tensor, alpha: Any) -> Tensor:
+    """Values that are added alpha times, in the dtype of the sum."""
+    return values if alpha == 1 else (values * alpha).to(values.dtype)
+
+
 def _dense_plus(dense: Tensor, sparse: CooTensor, alpha: Any) -> Any:
     """The dense tensor with the elements of the sparse one added at their places."""
     d = torch.promote_types(dense.dtype, sparse.dtype)
     n = sparse.sparse_dim()
-    data = (sparse._data if alpha == 1 else sparse._data * alpha).to(d)
+    data = _times(sparse._data.to(d), alpha)
     flat = dense.to(d).reshape((-1, *dense.shape[n:]))
     keys = structure.keys_of(sparse._index, tuple(dense.shape)[:n])
     return flat.index_add(0, keys, data).reshape(dense.shape)
@@ -125,6 +130,11 @@ def _dense_plus(dense: Tensor, sparse: CooTensor, alpha: Any) -> Any:
 
 @handler("sub")
 def _sub(input: Any, other: Any, alpha: Any = 1) -> Any:
+    if any(isinstance(t, Tensor) and t.dtype is torch.bool for t in (input, other)):
+        raise RuntimeError(
+            "Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying to invert a mask, use the `~` or `logical_not()` "
+            f"operator instead; got {input.dtype} and {other.dtype}"
+        )
     return _add(input, other, -alpha)
 
 
@@ -155,6 +165,11 @@ def _div(input: Any, other: Any, rounding_mode: Any = None) -> Any:
         raise RuntimeError(f"Sparse division requires a scalar or zero-dim dense tensor divisor (got shape {list(other.shape)} for divisor)")
     t = structure.coalesce(input) if rounding_mode is not None and isinstance(input, CooTensor) else input
     return t._with(torch.div(t._data, other, rounding_mode=rounding_mode))
+
+
+@handler("floor_divide")
+def _floor_divide(input: Any, other: Any) -> Any:
+    return _div(input, other, "floor")
 
 
 @handler("mm", "matmul", "mv", "bmm")

@@ -486,6 +486,8 @@ def replace(function: Callable[..., Tensor], target: Tensor, args: Sequence[Any]
     _ends_round(tr, getattr(function, "operation", None))
     # Held: what the result needs of the old values must be known before they are written over.
     result = while_set(tr, "held", True, function, read, *args, **kwargs)
+    if hasattr(result, "_become"):  # of a dense tensor and a sparse one
+        result = result.to_dense()
     return assign(target, result, name, fresh=True)
 
 

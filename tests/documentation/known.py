@@ -30,7 +30,6 @@ KNOWN: tuple[tuple[str, str, str], ...] = (
     (r"torch\.set_default_device", "get_default_device", DEVICE),
     (r"torch\.utils\.(rename_privateuse1_backend|generate_methods_for_privateuse1_backend)", "", DEVICE),
     (r"torch\.autograd\.graph\.Node\.register_(pre)?hook", "handle", "nodes are handles: hooks are registered on tensors"),
-    (r"torch\.autograd\.graph\.allow_mutation_on_saved_tensors", "", "is not there (docs/differences.md)"),
     (r"torch\.autograd\.graph\.(saved_tensors_hooks|region_activation_memory_budget)", "", "what is saved is decided when a trace ends (docs/differences.md)"),
     (r"torch\.(autograd\.profiler\.profile|profiler\.record_function)", "table", TABLE),
     (r"torch\.compiler\.substitute_in_graph", "indexOf", "nothing is refused: functions run as Python"),

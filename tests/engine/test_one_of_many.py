@@ -50,15 +50,17 @@ def _without(m: Any, call: Callable[[], Any]) -> Any:
 
 
 VIEWS: dict[str, Make] = {
-    "select": lambda m, x: x[0], "slice": lambda m, x: x[:, 1:], "view": lambda m, x: x.view(4), "t": lambda m, x: x.t(), "unfold": lambda m, x: x.unfold(0, 1, 1),
+    "select": lambda m, x: x[0], "slice": lambda m, x: x[:, 1:], "view": lambda m, x: x.view(4), "t": lambda m, x: x.t(),
+    "unfold": lambda m, x: x.unfold(0, 1, 1),
     "unflatten": lambda m, x: x.unflatten(0, (1, 2)), "diagonal": lambda m, x: x.diagonal(), "real": lambda m, x: m.view_as_complex(x).real,
-    "unbind": lambda m, x: x.unbind()[1], "iteration": lambda m, x: list(x)[0], "split": lambda m, x: x.split(1)[1], "sizes": lambda m, x: x.split([1, 1])[0],
+    "unbind": lambda m, x: x.unbind()[1], "iteration": lambda m, x: next(iter(x)), "split": lambda m, x: x.split(1)[1], "sizes": lambda m, x: x.split([1, 1])[0],
     "split_with_sizes": lambda m, x: x.split_with_sizes([1, 1])[0], "chunk": lambda m, x: x.chunk(2)[0], "one chunk": lambda m, x: x.chunk(1)[0],
     "tensor_split": lambda m, x: x.tensor_split(2)[0], "hsplit": lambda m, x: x.hsplit(2)[0], "vsplit": lambda m, x: m.vsplit(x, 2)[0],
     "unsafe_chunk": lambda m, x: m.unsafe_chunk(x, 2)[0], "unsafe_split": lambda m, x: m.unsafe_split(x, 1)[1],
     "unsafe_split_with_sizes": lambda m, x: x.unsafe_split_with_sizes([1, 1])[1],
     "many": lambda m, x: x.view(-1)[:1].expand(100).clone().unbind()[3],
-    "view of a part": lambda m, x: x.split(1)[0].view(2), "slice of a part": lambda m, x: x.chunk(2)[0][:, :1], "part of a view": lambda m, x: x.view(4).split(2)[0],
+    "view of a part": lambda m, x: x.split(1)[0].view(2),
+    "slice of a part": lambda m, x: x.chunk(2)[0][:, :1], "part of a view": lambda m, x: x.view(4).split(2)[0],
     "copy of a part": lambda m, x: x.split(1)[0].clone(), "sum of a part": lambda m, x: (x.split(1)[0] + 1).view(2),
     "custom view": lambda m, x: _custom(m, lambda x: x.view(4))(x), "custom view of its own": lambda m, x: _custom(m, lambda x: x.clone().view(4))(x),
     "custom input": lambda m, x: _custom(m, lambda x: x)(x), "custom value": lambda m, x: _custom(m, lambda x: x.clone())(x),
@@ -68,7 +70,8 @@ VIEWS: dict[str, Make] = {
 }  # fmt: skip
 WRITES: dict[str, Make] = {
     "add_": lambda m, v: v.add_(1), "mul_ of a leaf": lambda m, v: v.mul_(m.ones(1, requires_grad=True)), "setitem": lambda m, v: v.__setitem__(..., 0.0),
-    "copy_": lambda m, v: v.copy_(v.detach() * 2), "zero_": lambda m, v: v.zero_(), "unsqueeze_": lambda m, v: v.unsqueeze_(0), "relu_": lambda m, v: m.relu_(v),
+    "copy_": lambda m, v: v.copy_(v.detach() * 2),
+    "zero_": lambda m, v: v.zero_(), "unsqueeze_": lambda m, v: v.unsqueeze_(0), "relu_": lambda m, v: m.relu_(v),
     "iadd": lambda m, v: v.__iadd__(v), "in no_grad": lambda m, v: _without(m, lambda: v.add_(1)), "of detach": lambda m, v: v.detach().add_(1),
 }  # fmt: skip
 
@@ -110,6 +113,6 @@ def test_a_known_write_to_another_view() -> None:
     for _ in range(4):
         step(lambda x: x[0]).backward()
     for _ in range(2):
-        with pytest.raises(RuntimeError, match="Output 0 of UnbindBackward0 is a view .* returns multiple views"):
+        with pytest.raises(RuntimeError, match=r"Output 0 of UnbindBackward0 is a view .* returns multiple views"):
             step(lambda x: x.unbind()[0])
     step(lambda x: x[0]).backward()

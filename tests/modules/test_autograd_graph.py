@@ -238,8 +238,6 @@ def test_anomaly_leaves_sound_programs_alone() -> None:
 def test_older_names() -> None:
     with ft.autograd.set_multithreading_enabled(False), ft.autograd.enforce_grad_layout_policy(True):
         assert ft.autograd.variable.Variable(ft.ones(1), requires_grad=True).requires_grad
-    with pytest.raises(NotImplementedError):
-        graph.allow_mutation_on_saved_tensors()
 
 
 @pytest.mark.parametrize("requires_grad", [False, True])
