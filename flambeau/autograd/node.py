@@ -15,6 +15,7 @@ from flambeau.autograd.given_up import WRITE
 from flambeau.autograd.hooks import RemovableHandle, register_hook, register_post_accumulate_grad_hook
 from flambeau.autograd.node_edges import Part, part_of
 from flambeau.autograd.node_names import camel
+from flambeau.autograd.saved_values import rules_of, saved
 from flambeau.autograd.segment import BY_NUMBER, WATCHED
 from flambeau.trace.arrival import value_at
 from flambeau.trace.meta import meta
@@ -136,10 +137,15 @@ class Node:
         return self.__dict__.setdefault("_notes", {})  # type: ignore[no-any-return]
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("_saved_"):
+            return saved(self, name.removeprefix("_saved_"))
         context = self.__dict__.get("_context")
         if context is None or name.startswith("_"):
             raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
         return getattr(context, name)  # of a custom function it is the `ctx` that forward got
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *[name for name in [f"_saved_{name}" for name in rules_of(self)] if hasattr(self, name)]]
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} object at {id(self):#x}>"

@@ -189,9 +189,8 @@ RULES: dict[str, Rule] = {
     "quantile_values": "SqueezeBackward4", "sum_to_size_op": "SumBackward1", "cdist_values": "CdistBackward0", "sort_values": "SortBackward0",
     "msort": "SortBackward0", "diff": "SubBackward0", "einsum": "ViewBackward0", "tensordot": "ViewBackward0",
     # shapes
-    "reshape": viewed_name, "flatten": viewed_name, "ravel": viewed_name, "unflatten": viewed_name, "squeeze": _squeeze, "split": _split, 
+    "reshape": viewed_name, "flatten": viewed_name, "ravel": viewed_name, "unflatten": viewed_name, "squeeze": _squeeze, "split": _split,
     "tensor_split": "SliceBackward0", "unsafe_split": "UnsafeSplitBackward0", "unbind_one": "UnbindBackward0",
-   
     "narrow": "SliceBackward0", "slice_step": "SliceBackward0",
     "numpy_T": "PermuteBackward0", "movedim": "PermuteBackward0", "broadcast_tensors": "ExpandBackward0", "contiguous": "CloneBackward0",
     "diag": lambda a: "DiagEmbedBackward0" if a.ndim("input") == 1 else "DiagonalBackward0_copy", "tile": "RepeatBackward0",
