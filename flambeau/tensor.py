@@ -22,7 +22,7 @@ from flambeau.trace.meta import CONJ, NEG, Meta, Size, meta
 from flambeau.trace.objects import _TENSOR, bare, from_storage, inner_dict, is_view, twin
 from flambeau.trace.once import warn_here
 from flambeau.trace.recorder import Trace, local, storage_of
-from flambeau.trace.storage import FAMILIES, Storage
+from flambeau.trace.storage import FAMILIES, RESHAPED, Storage
 from flambeau.trace.strides import has_format
 from flambeau.trace.tiers import OPEN
 from flambeau.trace.traces import TRACE_SLOTS
@@ -324,7 +324,9 @@ class Tensor(Methods):
     @property
     def _version(self) -> int:
         storage = self._storage
-        return 0 if storage is None else storage.version
+        if storage is None:
+            return 0
+        return storage.version + RESHAPED.get(storage, 0) if RESHAPED else storage.version
 
     @property
     def _base(self) -> Tensor | None:

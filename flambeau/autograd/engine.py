@@ -38,6 +38,7 @@ from flambeau.trace.programs import program_of
 from flambeau.trace.recorder import GRAD_MODE, Boundary, Fragment, Trace, local, run_in, storage_of
 from flambeau.trace.saved_hooks import mutable, saved
 from flambeau.trace.state import BACKWARD, SEGMENT, State
+from flambeau.trace.storage import RESHAPED
 from flambeau.trace.tiers import MODE, PIECES, in_pieces
 from flambeau.trace.while_set import while_set, while_switched
 from flambeau.upward import upward
@@ -465,9 +466,16 @@ class Engine:
                 continue
             t = segment.saved[slot] if boundary is None else boundary.tensor
             expected = segment.versions[slot] if boundary is None else boundary.version
-            storage = t._storage
+            storage, m = t._storage, t._meta
+            if boundary is not None and storage is not None and RESHAPED and storage in RESHAPED:
+                v = segment.tape.values[slot]
+                if tuple(m.shape) != tuple(v.shape) or m.strides != v.strides:  # the tensor is another view of its memory by now
+                    raise RuntimeError(
+                        "one of the variables needed for gradient computation has been modified by an inplace operation: "
+                        f"[{m.dtype!r} {list(v.shape)}] has been changed to shape {list(m.shape)} with strides {m.strides} in place. Run the backward "
+                        "pass before changing it, or change a view of it."
+                    )
             if storage is not None and storage.version != expected:
-                m = t._meta
                 raise RuntimeError(
                     "one of the variables needed for gradient computation has been modified by an inplace operation: "
                     f"[{m.dtype!r} {list(m.shape)}] is at version {storage.version}; expected version {expected} "

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau.autograd import fitting
 from flambeau.autograd.function_results import Result, check_written, saved_results, write_again
+from flambeau.autograd.hooks import packed_by
 from flambeau.trace.objects import is_view
 from flambeau.trace.once import warn_here
 from flambeau.trace.programs import program_of
@@ -54,7 +55,7 @@ class FunctionCtx:
         self._versions = tuple(-1 if t is None else t._version for t in tensors)
         if saved:  # autograd.graph.saved_tensors_hooks
             pack, self._unpack = saved[-1]
-            self._saved = tuple(None if t is None else pack(t) for t in tensors)
+            self._saved = tuple(None if t is None else packed_by(pack, t) for t in tensors)
 
     def save_for_forward(self, *tensors: Tensor | None) -> None:
         """Keep tensors for jvp."""

@@ -59,6 +59,18 @@ class RemovableHandle:
         self.remove()
 
 
+def packed_by(pack: Callable[[Any], Any], t: Tensor) -> Any:
+    """What a pack hook makes of a tensor. RuntimeError if it writes to it: the tensor is the program's, too."""
+    before = t._version
+    made = pack(t)
+    if t._version != before:
+        raise RuntimeError(
+            "A saved tensor pack hook is modifying its input in place. Tensors provided as input to pack hook can not be modified by in-place operations as "
+            "this can lead to unexpected side-effects: clone() it first."
+        )
+    return made
+
+
 def pack_saved() -> None:
     """Call the pack hooks (autograd.graph.saved_tensors_hooks) for what ended traces have kept."""
     while unpacked:

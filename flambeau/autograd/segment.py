@@ -217,7 +217,7 @@ class Segment:
         self.unpack = unpack
         self.saved = {slot: t for slot, t in self.saved.items() if slot not in self.boundaries}  # these are views of others
         for slot, t in self.saved.items():
-            self.packed[slot] = pack(t.detach())
+            self.packed[slot] = hooks.packed_by(pack, t.detach())
         for slot, t in self.saved.items():
             empty = bare(type(t))
             empty._meta, empty._history = t._meta, t._history

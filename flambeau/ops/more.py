@@ -19,6 +19,7 @@ from flambeau.ops.wrapper import MISSING
 from flambeau.trace.meta import CONJ, NEG
 from flambeau.trace.mutation import assign, lead_others_anew, make_ready, refuse_leaf, refuse_made_without_gradients
 from flambeau.trace.objects import twin
+from flambeau.trace.storage import changed_shape, count_as
 from flambeau.trace.while_set import while_switched
 from flambeau.upward import upward
 
@@ -61,6 +62,7 @@ def become_view(self: Tensor, view: Callable[[Any], Any], name: str) -> Tensor:
         lead_others_anew(self)
     if self.requires_grad and self.is_leaf:
         self._replace(view(source))  # without gradients it stays a leaf
+        changed_shape(storage_of(self))
         return self
     if self._hooks or self._retains_grad:
         leave_to_what_it_was(self)
@@ -73,6 +75,7 @@ def become_view(self: Tensor, view: Callable[[Any], Any], name: str) -> Tensor:
         self._became = storage_of(self).cut
 
     tr.holding(become)
+    changed_shape(storage_of(self))
     return self
 
 
@@ -89,6 +92,7 @@ def resize_(self: Tensor, *sizes: Any, size: Any = MISSING, memory_format: Any =
     """Another shape in place, contiguous in the memory format: the first elements of the storage are kept, new ones are uninitialised."""
     from flambeau.ops.creation import check_counts, empty
     from flambeau.ops.shape import sizes_given
+    from flambeau.trace.recorder import storage_of
     from flambeau.trace.strides import format_strides
 
     shape = sizes_given("resize_", "size", sizes, size)
@@ -98,7 +102,7 @@ def resize_(self: Tensor, *sizes: Any, size: Any = MISSING, memory_format: Any =
         return self
     if shape:
         check_counts(shape, self.element_size())
-    numel = math.prod(shape)
+    numel, before = math.prod(shape), self._version
     capacity = self.untyped_storage().nbytes() // self.element_size() - self.storage_offset()
     strides = format_strides(shape, None, memory_format)
     if numel <= capacity:
@@ -108,10 +112,13 @@ def resize_(self: Tensor, *sizes: Any, size: Any = MISSING, memory_format: Any =
         self.storage_offset() or (storage is not None and storage.external is not None) or (storage is not None and getrefcount(storage) > 3)
     ):  # others may see the memory: it grows where it is
         self.untyped_storage().resize_((self.storage_offset() + numel) * self.element_size())
-        return become_view(self, lambda x: x.as_strided(shape, strides, x.storage_offset()), "resize_")
+        become_view(self, lambda x: x.as_strided(shape, strides, x.storage_offset()), "resize_")
+        count_as(storage_of(self), before + 1)
+        return self
     grown = empty((numel,), dtype=self.dtype, device=self.device)
     grown[:capacity] = self.as_strided((capacity,), (1,), self.storage_offset())
     self._take(grown.as_strided(shape, strides))
+    count_as(storage_of(self), before + 1)
     return self
 
 

@@ -30,7 +30,7 @@ from flambeau.trace.overlap import assigned_strides, is_assigned_to_itself, refu
 from flambeau.trace.place import here
 from flambeau.trace.recorder import ALIAS, IN, Boundary, Fragment, Trace, local, run_in, storage_of
 from flambeau.trace.state import ASSIGN, State
-from flambeau.trace.storage import FAMILIES, ORDER, Storage
+from flambeau.trace.storage import FAMILIES, ORDER, Storage, count_as
 from flambeau.trace.traces import SHARING, TRACES
 from flambeau.trace.while_set import while_set
 from flambeau.upward import upward
@@ -841,10 +841,11 @@ def write_over(target: Tensor, source: Tensor, name: str) -> None:
                 "not be resized unless they have zero elements. You can explicitly reuse an out tensor t by resizing it, inplace, to zero elements "
                 "with t.resize_(0).",
             )  # fmt: skip
-        shape, strides = tuple(source._meta.shape), source._meta.strides
+        shape, strides, version = tuple(source._meta.shape), source._meta.strides, target._version
         resize_(target, shape)  # in its storage, where that has the room
         if not same_layout(shape, target._meta.strides, strides) and is_dense(shape, strides):
             become_view(target, lambda x: x.as_strided(shape, strides, x.storage_offset()), name)
+        count_as(storage_of(target), version)  # the write alone counts
     assign(target, source, name, fresh=False)
 
 

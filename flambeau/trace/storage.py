@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
     from flambeau.runtime.buffers import Buffer
@@ -11,6 +12,16 @@ if TYPE_CHECKING:
 
 ORDER = itertools.count()  # numbers segments and differentiable writes in the order in which they happen
 FAMILIES = itertools.count(3, 2)  # see Storage; one less than such a number: made by `.data`
+
+
+def changed_shape(storage: Storage) -> None:
+    """Count a change of shape in place of a tensor over this memory: in `_version` it is a write; to gradients, which have the values, it is none."""
+    RESHAPED[storage] = RESHAPED.get(storage, 0) + 1
+
+
+def count_as(storage: Storage, version: int) -> None:
+    """Let `_version` of the tensors over this memory be this from now on, with what is written later on top of it."""
+    RESHAPED[storage] = version - storage.version
 
 
 class Storage:
@@ -61,3 +72,6 @@ class Storage:
             return self.history
         segment = self.result[0]()
         return None if segment is None else (segment, self.result[1])
+
+
+RESHAPED: Final[WeakKeyDictionary[Storage, int]] = WeakKeyDictionary()  # how many changes of shape there were, where there were any

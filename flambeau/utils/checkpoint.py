@@ -68,6 +68,10 @@ def create_selective_checkpoint_contexts(
     """Two blocks that change nothing: everything is computed again, whatever the policy; operations are fused, not kept one by one."""
     if not callable(policy_fn_or_list) and not isinstance(policy_fn_or_list, list):
         raise TypeError("policy_fn_or_list must be either a function or a list of ops.")
+    for op in policy_fn_or_list if isinstance(policy_fn_or_list, list) else ():
+        if not hasattr(op, "_schema"):
+            more = " Please update the OpOverloadPacket to a specific OpOverload (torch.ops.aten.mm.default for torch.ops.aten.mm)." * hasattr(op, "overloads")
+            raise ValueError(f"Expected op in `op_list` to be an OpOverload but got: {op} of type {type(op)}.{more}")
     return nullcontext(), nullcontext()
 
 
