@@ -24,7 +24,7 @@ from flambeau.trace.meta import meta
 from flambeau.trace.objects import from_storage
 from flambeau.trace.once import warn_once
 from flambeau.trace.recorder import local
-from flambeau.trace.storage import FAMILIES, Storage
+from flambeau.trace.storage import FAMILIES, ORDER, Storage
 from flambeau.upward import upward
 
 _PREFIX = {
@@ -670,17 +670,20 @@ def set_source(t: Tensor, source: Any, storage_offset: int = 0, size: Any = None
         if source.dtype is not t.dtype:
             raise RuntimeError(f"Could not set tensor of type {source.dtype} to a tensor of type {t.dtype}")
         if size is None:
-            t._replace(source._read_as(bits))
-            t._detached = next(FAMILIES)
-            return t
+            return _given_memory(t, source._read_as(bits))
         source = source.untyped_storage()
     if not isinstance(source, (UntypedStorage, TypedStorage)):
         raise TypeError(f"set_(): argument 'source' must be a Tensor or a Storage, not {type(source).__name__}")
     if isinstance(source, TypedStorage) and source.dtype is not t.dtype:
         raise RuntimeError(f"Expected a Storage of type {t.dtype} or an UntypedStorage, but got type {source.dtype} for argument 1 'storage'")
     shape = (source.nbytes() // t.element_size(),) if size is None else size
-    t._replace(tensor_over(source.untyped(), t.dtype, shape, stride or None, storage_offset))
+    return _given_memory(t, tensor_over(source.untyped(), t.dtype, shape, stride or None, storage_offset))
+
+
+def _given_memory(t: Tensor, source: Tensor) -> Tensor:
+    t._replace(source)
     t._detached = next(FAMILIES)  # the history of others on the memory is not this tensor's
+    t._set_at = next(ORDER)  # gradients that need what it was are refused
     return t
 
 

@@ -57,6 +57,7 @@ class Tensor(Methods):
     _input_key: tuple[Any, ...] | None = None  # of the edge under which a trace takes it as an input
     _history: tuple[Any, int] | None = None
     _detached: int = 0  # odd: by detach(); even: by .data, whose writes are not counted, as in PyTorch; views have their base's. See Storage
+    _set_at: int = -1  # when it was last given other memory by set_(), in the order of segments (trace/storage.ORDER)
     _became: int | None = None  # by an in-place view, when this was `cut` of its storage (arrival.has_own_alias)
     _hooks: dict[int, Any] | None = None
     _post_hooks: dict[int, Any] | None = None

@@ -467,6 +467,11 @@ class Engine:
             t = segment.saved[slot] if boundary is None else boundary.tensor
             expected = segment.versions[slot] if boundary is None else boundary.version
             storage, m = t._storage, t._meta
+            if boundary is not None and t._set_at > segment.order:
+                raise RuntimeError(
+                    "one of the variables needed for gradient computation has been modified by an inplace operation: "
+                    f"[{m.dtype!r} {list(m.shape)}] was given other memory by set_(). Run the backward pass before, or set_() another tensor."
+                )
             if boundary is not None and storage is not None and RESHAPED and storage in RESHAPED:
                 v = segment.tape.values[slot]
                 if tuple(m.shape) != tuple(v.shape) or m.strides != v.strides:  # the tensor is another view of its memory by now

@@ -29,7 +29,8 @@ CALLS: dict[str, Callable[[Any, Any], Any]] = {
     "resize_as_": lambda m, x: x.resize_as_(m.ones(6)), "t_": lambda m, x: x.t_(), "unsqueeze_": lambda m, x: x.unsqueeze_(0),
     "squeeze_": lambda m, x: x.squeeze_(), "transpose_": lambda m, x: x.transpose_(0, 1), "as_strided_": lambda m, x: x.as_strided_((2,), (1,)),
     "data": _set_data, "detach_": lambda m, x: x.detach_(), "requires_grad_": lambda m, x: x.requires_grad_(), "no_grad": _without,
-    "out": lambda m, x: m.add(x.clone(), 1, out=x), "out of another shape": lambda m, x: m.add(m.ones(4), 1, out=x), "of detach": lambda m, x: x.detach().add_(1),
+    "out": lambda m, x: m.add(x.clone(), 1, out=x), "out of another shape": lambda m, x: m.add(m.ones(4), 1, out=x),
+    "of detach": lambda m, x: x.detach().add_(1),
     "of data": lambda m, x: x.data.add_(1), "of a view": lambda m, x: x[0].add_(1), "foreach": lambda m, x: m._foreach_add_([x], 1),
     "normal_": lambda m, x: x.normal_(), "scatter_": lambda m, x: x.scatter_(0, m.tensor([[0]]), 1.0), "masked_fill_": lambda m, x: x.masked_fill_(x > 0, 1.0),
     "addmm_": lambda m, x: x.addmm_(m.ones(2, 2), m.ones(2, 3)), "relu_": lambda m, x: m.relu_(x), "init": lambda m, x: m.nn.init.ones_(x),
@@ -75,6 +76,35 @@ def test_gradients_after_a_change_of_shape(change: str, call: str) -> None:
             expected = x.detach().cos() if call == "sin" else x.detach().exp()
             assert x.grad is not None
             assert x.grad.tolist() == expected.tolist(), (seen, again)
+
+
+CHANGES: dict[str, Callable[[Any], Any]] = {
+    "set_": lambda t: t.set_(ft.zeros(2, 2)), "set_ of a storage": lambda t: t.set_(ft.zeros(4).untyped_storage(), 0, (2, 2)), "t_": lambda t: t.t_(),
+    "unsqueeze_": lambda t: t.unsqueeze_(0), "as_strided_": lambda t: t.as_strided_((2, 2), (0, 1)), "transpose_": lambda t: t.transpose_(0, 1),
+    "resize_": lambda t: t.detach().resize_(4), "add_": lambda t: t.add_(1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("kind", ["leaf", "constant", "computed"])
+def test_gradients_after_a_change_without_gradients(kind: str, change: str) -> None:
+    """Of what is used first and given another shape, memory or value then: right, or refused, on known paths, too."""
+    for seen in (False, True):
+        for _ in range(5):
+            x = ft.tensor([[0.5, 1.0], [2.0, 3.0]], requires_grad=True)
+            first = x if kind == "leaf" else ft.tensor([[1.0, 2.0], [3.0, 4.0]]) if kind == "constant" else x.exp()
+            values, rise = x.detach().clone(), first.detach().clone()
+            product = first * x
+            if seen:
+                product.tolist()
+            with ft.no_grad():
+                CHANGES[change](first)
+            expected = rise if kind == "constant" else 2 * values if kind == "leaf" else rise + values * rise
+            try:
+                (gradient,) = ft.autograd.grad(product.sum(), x)
+                assert ft.allclose(gradient, expected), (kind, change, seen)
+            except RuntimeError as error:
+                assert "has been modified by an inplace operation" in str(error)
 
 
 def test_pack_hooks_must_not_write() -> None:
