@@ -26,6 +26,7 @@ from flambeau.python_code import compiled
 from flambeau.symbols import Sym, at_hints, at_most, maximum
 
 if TYPE_CHECKING:
+    from flambeau.compiler.sized import Row, Sized
     from flambeau.compiler.tables import Memory
     from flambeau.runtime.buffers import Buffer
     from flambeau.runtime.costs import Costs
@@ -203,6 +204,13 @@ class Numbers(NamedTuple):
     arena_bytes: int
 
 
+def _from_io(program: Program, layout: Layout) -> None:
+    """Put the addresses of io words into the words that need them."""
+    io = ctypes.addressof(program.io)
+    for at, slot in layout.from_io:
+        program.words[at] = io + 8 * slot
+
+
 class Assembly:
     """Numbers the words of a plan and makes its `run`."""
 
@@ -250,9 +258,7 @@ class Assembly:
 
         relocations = Relocations(layout.plain, layout.dynamic)
         program = Program(layout.words, relocations, layout.phases, self.io_words, self.format, bool(layout.small), layout.functions)
-        io = ctypes.addressof(program.io)
-        for at, slot in layout.from_io:
-            program.words[at] = io + 8 * slot
+        _from_io(program, layout)
         return program
 
     def layout(self, indices: list[int]) -> Layout:
@@ -342,8 +348,37 @@ class Assembly:
             direct = {"call": program.call, "allocate": allocate[0], "program": program}  # type: ignore[union-attr]
         return make(allocate, arena, programs, hosts), direct
 
-    def _maker(self, keep_gil: Sequence[bool]) -> Callable[..., Run]:
-        """Makes `run` for some sizes: of what allocates results and the arena, and of the programs. `keep_gil`: which of these do so."""
+    def sized(self, numbers: Numbers) -> Sized | None:
+        """The program for all sizes of a plan over symbols, if it can have one."""
+        from flambeau.compiler.sized import sized
+
+        return sized(numbers.layouts, numbers, self.io_words)
+
+    def make_sized(self, sized: Sized) -> Callable[[Row], Run]:
+        """Makes `run` for the row of some sizes, all with one program."""
+        from flambeau.runtime import buffers
+
+        pooled, allocator = self.pooled, buffers.allocator
+        makers: dict[int, tuple[Callable[..., Run], list[Program]]] = {}  # by whether it is small
+
+        def maker(small: int) -> tuple[Callable[..., Run], list[Program]]:
+            program = sized.program(self.format, bool(small))
+            _from_io(program, sized.layout)
+            return self._maker((program.keeps_gil,), sized=True), [program]
+
+        def run_at(row: Row) -> Run:
+            fresh, arena_bytes, words, small = row
+            found = makers.get(small)
+            if found is None:
+                found = makers[small] = maker(small)
+            make, programs = found
+            return make([allocator(nbytes) for nbytes in fresh], allocator(arena_bytes, temporary=True) if pooled else None, programs, (), words)
+
+        return run_at
+
+    def _maker(self, keep_gil: Sequence[bool], sized: bool = False) -> Callable[..., Run]:
+        """Makes `run` for some sizes: of what allocates results and the arena, and of the programs. `keep_gil`: which of these do so; `sized`: `make` is also
+        given the words that depend on sizes."""
         from flambeau.runtime import buffers
 
         plan, graph = self.plan, self.plan.interface
@@ -364,6 +399,7 @@ class Assembly:
         head = "arena.address, " if self.pooled else ""
         made = "".join([f"o{j}.address, " for j in self.fresh])
         tail = "*parameters, " if graph.parameters else ""  # the comma: they may be all there is
+        tail += "*words, " * sized
         values = f"({head}{given}{made}{tail})"
         lines.append("ran = []")  # for `finish`
         if len(self.parts) != 1 or isinstance(self.parts[0], HostCall):
@@ -386,7 +422,7 @@ class Assembly:
                    for j in range(len(graph.outputs))]  # fmt: skip
         # `held`: the tables of the programs live as long as `run`.
         text = "\n".join((
-            "def make(allocators, allocate, programs, hosts):", *[f"    {line}" for line in before],
+            f"def make(allocators, allocate, programs, hosts{', words' * sized}):", *[f"    {line}" for line in before],
             "    def run(inputs, parameters, held=programs):", *[f"        {line}" for line in lines],
             f"        return [{', '.join(results)}]", "    return run",
         ))  # fmt: skip

@@ -42,6 +42,11 @@ class Task(NamedTuple):
     nanoseconds: float = 0.0
 
 
+def chunk_of(units: int, grain: int) -> int:
+    """The units of the only chunk of a task of one lane."""
+    return max(1, -(-units // grain)) * grain if grain > 1 else max(1, units)
+
+
 def weight_of(task: Task) -> float:
     """Its time in relation to other tasks: min_units_per_thread alone cannot tell how long one long unit takes."""
     _, _, units, _, least, nanoseconds = task
@@ -110,8 +115,7 @@ class Program:
             if len(phase) == 1:  # most are one kernel, and most of these have work for one thread only: the same as below, at a third of its time
                 ((address, word, units, grain, least, _),) = phase
                 if available == 1 or units < 2 * least or units < 2:
-                    size = (max(1, -(-units // grain)) * grain) if grain > 1 else max(1, units)
-                    rows += (address, first_word + 8 * word, units, size, 0)
+                    rows += (address, first_word + 8 * word, units, chunk_of(units, grain), 0)
                     table += (first, 1, 1, 1, len(bounds))
                     bounds += (0, 1)
                     continue
@@ -123,16 +127,23 @@ class Program:
             bounds += _bounds(phase, [chunks for _, chunks in cuts], lanes)
             self.lanes = max(self.lanes, lanes)
             self._parallel_phases += lanes > 1
-        tasks, begins = array("q", rows), array("q", bounds)
+        self._finish(array("q", rows), range(0, len(rows), 5), table, bounds, plain, dynamic, io_size, format, small, functions)
+
+    def _finish(
+        self, tasks: array[int], addresses: Sequence[int], table: list[int], bounds: list[int], plain: array[int], dynamic: array[int],
+        io_size: int, format: str | None, small: bool, functions: Sequence[int], first: int = 0,
+    ) -> None:  # fmt: skip
+        """Make what native code reads. `tasks`: an array that has the table of the tasks from `first` on; `addresses`: where it has addresses of code."""
+        begins = array("q", bounds)
         if twice.table:
-            twice.place(tasks, range(0, len(rows), 5), self.words, functions)
+            twice.place(tasks, addresses, self.words, functions)
         for i in range(4, len(table), 5):
             table[i] = _address(begins) + 8 * table[i]
         tables = array("q", table)
         self.io = ctypes.create_string_buffer(8 * max(io_size, 1))
         self._head = array("q", (
-            len(plain) // 3, _address(plain), len(dynamic) // 3, _address(dynamic), len(phases), _address(tables),
-            _address(tasks), _address(self.words), ctypes.addressof(self.io), io_size,
+            len(plain) // 3, _address(plain), len(dynamic) // 3, _address(dynamic), len(tables) // 5, _address(tables),
+            _address(tasks) + 8 * first, _address(self.words), ctypes.addressof(self.io), io_size,
         ))  # fmt: skip
         self._held = (plain, dynamic, tables, tasks, begins)  # the native code has their addresses
         self._lock = threading.Lock()
@@ -180,6 +191,33 @@ class Program:
         return chosen
 
 
+class SizedProgram(Program):
+    """A program of one lane whose relocations also put argument words and numbers of units where they belong (compiler/sized.py).
+
+    `tasks`: of each phase (address, first word, units, units a chunk). Their tables lie behind `words`: relocations count on from there, five words each.
+    """
+
+    def __init__(
+        self, words: Sequence[int], relocations: Relocations, tasks: Sequence[Sequence[tuple[int, int, int, int]]], io_size: int, format: str,
+        small: bool, functions: Sequence[int],
+    ) -> None:  # fmt: skip
+        first = len(words)
+        self.words = array("q", [*words, *[0] * (5 * sum(map(len, tasks)))])
+        begin = _address(self.words)
+        at = first
+        table: list[int] = []
+        bounds: list[int] = []
+        for phase in tasks:
+            table += ((at - first) // 5, len(phase), 1, len(phase), len(bounds))
+            bounds += (0, len(phase))
+            for start, (address, word, units, size) in enumerate(phase):
+                self.words[at : at + 5] = array("q", (address, begin + 8 * word, units, size, start))
+                at += 5
+        self.lanes, self._parallel_phases = 1, 0
+        plain, dynamic = map(_own, relocations)
+        self._finish(self.words, range(first, at, 5), table, bounds, plain, dynamic, io_size, format, small, functions, first)
+
+
 @cache
 def _packing(format: str) -> tuple[int, Callable[..., bytes]]:
     """How many bytes a format makes, and what makes them."""
@@ -199,7 +237,7 @@ def _cut(phase: Sequence[Task], available: int) -> tuple[int, list[tuple[int, in
     """How many lanes a phase gets, and for each task (units a chunk, chunks). Chunks are multiples of the grain."""
     lanes = min(available, int(sum([units / max(least, 1) for _, _, units, _, least, _ in phase]))) if available > 1 else 1
     if lanes <= 1:  # each task in one piece
-        return 1, [(max(1, -(-units // grain)) * grain, 1) if grain > 1 else (max(1, units), 1) for _, _, units, grain, _, _ in phase]
+        return 1, [(chunk_of(units, grain), 1) for _, _, units, grain, _, _ in phase]
     weights = [weight_of(t) for t in phase]
     total = sum(weights)
     cuts = []

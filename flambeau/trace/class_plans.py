@@ -27,10 +27,13 @@ from flambeau.trace.state import State
 from flambeau.trace.while_set import while_set
 
 if TYPE_CHECKING:
+    from flambeau.compiler.sized import Row, Sized
     from flambeau.tensor import Tensor
     from flambeau.trace.evaluate import TracePlan
     from flambeau.trace.recorder import Trace
 
+SHARED_AFTER: Final = 2  # sizes of a plan over symbols, before they share a program
+OWN_AFTER: Final = 8  # runs at the same sizes, before these get a program of their own
 MOST_VARIANTS: Final = 12  # plans of one model for the same living results, before sizes are planned one by one
 
 
@@ -56,9 +59,29 @@ def _met_before(model: State, alive: Any) -> Met | None:
 
 @record
 class PlanVariant:
-    """A plan over symbols. `numbers(sizes)`: what of it depends on sizes, or None where a guard does not hold."""
+    """A plan over symbols. `numbers(sizes)`: what of it depends on sizes, or None where a guard does not hold.
 
-    __slots__ = ("assembly", "dead", "hints", "made_at", "numbers", "plan", "tape", "untried", "verified", "workers")
+    `row(sizes)`: the same of the program that all sizes share, where there is one (compiler/sized.py), once there have been `SHARED_AFTER` of them; `run_at`
+    makes a `run` of it. `source`: what both are made of.
+    """
+
+    __slots__ = (
+        "assembly",
+        "countdown",
+        "dead",
+        "hints",
+        "made_at",
+        "numbers",
+        "plan",
+        "row",
+        "run_at",
+        "sized",
+        "source",
+        "tape",
+        "untried",
+        "verified",
+        "workers",
+    )
 
     def __init__(self, plan: TracePlan, rec: Recording, sizes: tuple[int, ...]) -> None:
         self.plan = plan
@@ -73,22 +96,48 @@ class PlanVariant:
         self.assembly = Assembly(compiled, over_symbols=True)
         placement = compiled.placement
         found = self.assembly.numbers()
-        code = Code()
         guards = list(rec.guards.values())
         later: list[Any] = []  # guards about where blocks lie
         if placement.lives:
             later = [g for g in guards if reaches(g[1], len(sizes)) or reaches(g[2], len(sizes))]
-        code.check([g for g in guards if g not in later] if later else guards)
-        if placement.lives:
-            code.lines.append(f"offsets, top = place(turns, {code.structure([nbytes for _, _, nbytes in placement.lives])})")
-            code.lines.append("s = (*s, *offsets, top)")
-        code.check(later)
+            guards = [g for g in guards if g not in later]
+        self.row: Callable[[tuple[int, ...]], Row | None] | None = None
+        self.run_at: Callable[[Row], Any] | None = None
+        self.sized: Sized | None = None
+        self.source: tuple[Any, ...] | None = (guards, later, found)
+        self.countdown = SHARED_AFTER
+        code = self._code()
         layouts: list[Any] = [
             tuple(x) if isinstance(x, Hosted) else (*[code.array(a) for a in x[:3]], [[(code.given(t.address), *t[1:]) for t in p] for p in x.phases], *x[4:])
             for x in found.layouts
         ]
         result = code.structure((layouts, found.fresh, found.arena_bytes))
-        self.numbers: Callable[[tuple[int, ...]], Any] = code.function(result, place=offsets_of, turns=turns_of([life[:2] for life in placement.lives]))
+        self.numbers: Callable[[tuple[int, ...]], Any] = code.function(result, **self._given())
+
+    def _code(self) -> Code:
+        """The first lines of a function of the sizes: guards, and where blocks lie in the arena."""
+        assert self.source is not None
+        guards, later, _ = self.source
+        code = Code()
+        code.check(guards)
+        lives = self.plan.plan.placement.lives
+        if lives:
+            code.lines.append(f"offsets, top = place(turns, {code.structure([nbytes for _, _, nbytes in lives])})")
+            code.lines.append("s = (*s, *offsets, top)")
+        code.check(later)
+        return code
+
+    def _given(self) -> dict[str, Any]:
+        return {"place": offsets_of, "turns": turns_of([life[:2] for life in self.plan.plan.placement.lives])}
+
+    def share(self) -> None:
+        """Sizes have come several times: from now on they share a program, if they can."""
+        assert self.source is not None
+        self.sized = self.assembly.sized(self.source[2])
+        if self.sized is not None:
+            self.run_at = self.assembly.make_sized(self.sized)
+            self.row = self.sized.function(self._code(), **self._given())
+        self.source = None
 
 
 def numbers_of(found: Any) -> Numbers:
@@ -120,8 +169,9 @@ def plan_for(tr: Trace, state: State, tensors: list[Tensor], alive: Any, make: C
         model.plans[alive] = variants
     variants[:] = [v for v in variants if v.workers >= threads.count()]  # there is scratch memory for as many threads as there were
     for position, variant in enumerate(variants):
-        numbers = variant.numbers(sizes)
-        if numbers is None:
+        row = None if variant.row is None else variant.row(sizes)
+        numbers = variant.numbers(sizes) if row is None or CHECK[0] else None
+        if row is None and numbers is None:
             continue
         if CHECK[0] or not tried(variant, sizes):
             again = _record(tr, model, sizes, tensors, alive, make, variant.hints)
@@ -136,6 +186,14 @@ def plan_for(tr: Trace, state: State, tensors: list[Tensor], alive: Any, make: C
         if position:  # the next sizes are likely to be like these
             variants.insert(0, variants.pop(position))
         counters.class_plans += 1
+        if row is not None:
+            if CHECK[0]:
+                _check_row(variant, row, numbers)
+            return _sharing(variant, state, row)
+        if variant.countdown:
+            variant.countdown -= 1
+            if not variant.countdown:
+                variant.share()
         return _twin(variant, state, numbers)
     hints = sizes if met is None else met.sizes  # what only costs time is decided as there, so the two can be compared
     made = _record(tr, model, sizes, tensors, alive, make, hints) if len(variants) < MOST_VARIANTS else None
@@ -218,16 +276,45 @@ def _plan(tr: Trace, model: State, tensors: list[Tensor], alive: Any, make: Call
 
 def _twin(variant: PlanVariant, state: State, numbers: Any) -> TracePlan:
     """The plan for a state's sizes."""
+    return _plan_at(variant, state, *variant.assembly.make_run(numbers_of(numbers)))
+
+
+def _sharing(variant: PlanVariant, state: State, row: Row) -> TracePlan:
+    """The plan for a state's sizes, with the program that all sizes share."""
+    assert variant.run_at is not None
+    plan = _plan_at(variant, state, variant.run_at(row), None)
+    plan.sharing = OWN_AFTER
+    return plan
+
+
+def _check_row(variant: PlanVariant, row: Row, numbers: Any) -> None:
+    """AssertionError if the shared program would not run as one of these sizes."""
+    from flambeau.compiler.sized import found_at
+
+    assert variant.sized is not None
+    ((layout,), fresh, arena_bytes) = numbers_of(numbers)
+    assert isinstance(layout, Layout)
+    assert (list(row[0]), row[1], bool(row[3])) == (list(fresh), arena_bytes, bool(layout.small)), "a row's bytes are not those of its sizes"
+    assert variant.sized.at(row) == found_at(layout, variant.sized.usual), "a row's words are not those of its sizes"
+
+
+def own_run(plan: TracePlan) -> None:
+    """Sizes come back: their plan gets a program of its own, which is given fewer words, and can be called without a trace."""
+    plan.sharing = 0
+    numbers = plan.variant.numbers(plan.sizes)
+    plan.run, plan.own_direct = plan.variant.assembly.make_run(numbers_of(numbers))
+
+
+def _plan_at(variant: PlanVariant, state: State, run: Any, direct: Any) -> TracePlan:
     from flambeau.trace.evaluate import TracePlan
 
-    run, direct = variant.assembly.make_run(numbers_of(numbers))
     whole = variant.plan
     sizes = state.sizes
     assert sizes is not None
     plan = TracePlan.__new__(TracePlan)
     plan.own_graph = plan.own_plan = None
     plan.variant, plan.sizes = variant, sizes
-    plan.run, plan.direct = run, direct
+    plan.run, plan.own_direct, plan.sharing = run, direct, 0
     plan.assign, plan.history, plan.keep = whole.assign, whole.history, whole.keep
     plan.tape = None
     plan.size = 16 + state.depth  # the run and its words, and what leads to it

@@ -21,7 +21,7 @@ from flambeau.statistics import counters
 from flambeau.trace import finalizers as finalizers  # which the garbage collector calls from now on
 from flambeau.trace import kept, liveness, quiet, recorder, tiers
 from flambeau.trace.blank import refuse_read, split, with_blanks
-from flambeau.trace.class_plans import plan_for
+from flambeau.trace.class_plans import own_run, plan_for
 from flambeau.trace.forgetting import account
 from flambeau.trace.immediate import forget, learn
 from flambeau.trace.liveness import HELD
@@ -96,7 +96,7 @@ start_native: Callable[[], None] | None = start
 class TracePlan:
     """A compiled plan and what to do with its buffers: (position among the trace's tensors, index of the output)."""
 
-    __slots__ = ("assign", "direct", "history", "keep", "last", "own_graph", "own_plan", "run", "size", "sizes", "tape", "variant")
+    __slots__ = ("assign", "history", "keep", "last", "own_direct", "own_graph", "own_plan", "run", "sharing", "size", "sizes", "tape", "variant")
 
     def __init__(self, graph: Graph, plan: Any, assign: list[tuple[int, int]]) -> None:
         self.own_graph: Graph | None = graph
@@ -104,13 +104,21 @@ class TracePlan:
         self.variant: Any = None  # of a plan by class (class_plans.py): what it was made from, at these sizes
         self.sizes: tuple[int, ...] = ()
         self.run: Any = getattr(plan, "run", None)
-        self.direct = plan.direct
+        self.own_direct: dict[str, Any] | None = plan.direct
+        self.sharing = 0  # runs until it gets a program of its own; 0: it has one
         self.assign = assign
         self.history: History | None = None  # what it keeps for gradients
         self.keep: Callable[..., None] | None = None  # what does it
         self.tape: Any = None
         self.size = len(graph.values) + len(graph.nodes)
         self.last = 0  # the generation of the trace that ran it last
+
+    @property
+    def direct(self) -> dict[str, Any] | None:
+        """What makes its only result, if it is one small program (compiler/plan.py)."""
+        if self.sharing:
+            own_run(self)
+        return self.own_direct
 
     @property
     def graph(self) -> Graph:
@@ -274,6 +282,10 @@ def _flush(tr: Trace, reason: str) -> None:
             learn(tr, state, tensors)
     boundaries, custom, hooked = tr.boundaries, tr.custom, tr.hooked
     plan.last = gen
+    if plan.sharing:
+        plan.sharing -= 1
+        if not plan.sharing:
+            own_run(plan)
     given: list[Any] = []
     buffers: list[Buffer] | None = None
     alone = len(TRACES) == 1
@@ -410,7 +422,7 @@ def make_plan(tr: Trace, state: State, tensors: list[Tensor], alive: bytes) -> T
     compiled = compile_graph(computed, over_symbols=tr.symbolic)
     plan = TracePlan(graph, compiled, assign)
     if bare:
-        plan.run, plan.direct = with_blanks(plan.run, bare), None
+        plan.run, plan.own_direct = with_blanks(plan.run, bare), None
     plan.history = history
     plan.keep = None if history is None else keep_history
     return plan

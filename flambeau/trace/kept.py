@@ -202,7 +202,7 @@ def _teach(tr: Trace, made: KeptPiece, inputs: list[State], order: list[int], gi
     slots = [s.slot for s in inputs]
     own = [out for out in call.outs if out.alias is None or out.slot != order[out.alias]]  # the others are arguments, as they are
     plan = _plan(tr, call, tensors, len(own))
-    if plan is False or (plan is not None and (plan.direct is None and plan.made_from.calls_host())):
+    if plan is False or (plan is not None and plan.made_from.calls_host()):
         return False
     history = None if plan is None else plan.history
     if history is not None:
