@@ -334,7 +334,8 @@ _LAZY_NAMES |= dict.fromkeys(
 )  # fmt: skip
 _LAZY_NAMES |= dict.fromkeys(
     "_shape_as_tensor _has_compatible_shallow_copy_type _assert_async _check_with _check_tensor_all _check_tensor_all_with _int_mm _scaled_mm "
-    "_convert_indices_from_coo_to_csr _convert_indices_from_csr_to_coo _softmax_backward_data _grouped_mm".split(), "flambeau.inner_names",
+    "_convert_indices_from_coo_to_csr _convert_indices_from_csr_to_coo _softmax_backward_data _grouped_mm _is_functional_tensor".split(),
+    "flambeau.inner_names",
 ) | dict.fromkeys(("PyTorchFileReader", "PyTorchFileWriter"), "flambeau._C")  # fmt: skip
 _LAZY_NAMES |= dict.fromkeys([f"_sobol_engine_{_name}" for _name in ("draw", "ff_", "initialize_state_", "scramble_")], "flambeau.composed.sobol")
 _LAZY_NAMES["lobpcg"] = "flambeau.composed.lobpcg"

@@ -20,6 +20,11 @@ def _has_compatible_shallow_copy_type(input: Any, from_: Any) -> Any:
     return input.layout is from_.layout
 
 
+def _is_functional_tensor(t: Any) -> bool:
+    """False: no tensor here is a wrapper that makes functions of writes."""
+    return False
+
+
 def _assert_async(self: Any, assert_msg: str = "Expected Tensor with single nonzero value, but got zero") -> None:
     """RuntimeError unless the one element is not zero."""
     if self.numel() != 1:

@@ -802,6 +802,10 @@ _COUNTED = frozenset("arange linspace logspace range".split())
 
 def write_over(target: Tensor, source: Tensor, name: str) -> None:
     """The `out=` rule: resize `target` to the result's shape if it differs, then overwrite it."""
+    for each in (target, source):
+        if hasattr(each, "_take_result"):  # a tensor of another kind, which sees to it
+            each._take_result(target, source, name)
+            return
     if not hasattr(target, "_meta"):
         refuse((target,), f"{name}() (as out=)")
         raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type(target).__name__}")

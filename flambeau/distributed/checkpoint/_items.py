@@ -55,7 +55,7 @@ def part(name: str, t: Any) -> tuple[tuple[int, ...], tuple[int, ...], Any]:
         return tuple(t.shape), (0,) * t.ndim, t.detach()
     if any(isinstance(p, Partial) for p in t.placements):
         raise ValueError(f"Any checkpointing related operations are not supported for DTensor with partial placements: {name} has {t.placements}")
-    shape, offset = compute_local_shape_and_global_offset(t._spec.shape, t._spec.mesh, t._spec.placements)
+    shape, offset = compute_local_shape_and_global_offset(t._layout.shape, t._layout.mesh, t._layout.placements)
     return shape, offset, inner(t).detach()
 
 

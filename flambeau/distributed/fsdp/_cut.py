@@ -57,7 +57,7 @@ def cut(p: Any, name: str, mesh: Any, dim: int) -> tuple[Any, Cut]:
     if not -p.ndim <= dim < p.ndim:
         raise ValueError(f"fully_shard: shard_placement_fn wants {name} of shape {tuple(p.shape)} cut along dim {dim}, which it has not")
     dim %= p.ndim
-    spec = p._spec if isinstance(p, DTensor) else None
+    spec = p._layout if isinstance(p, DTensor) else None
     local = inner(p).detach()
     size = mesh.size(mesh.ndim - 1)
     how = Cut(tuple(local.shape), dim, [Shard.local_shard_size_and_offset(local.shape[dim], size, r)[0] for r in range(size)], spec)

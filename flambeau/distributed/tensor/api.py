@@ -15,6 +15,7 @@ from typing import Any, Final
 import flambeau as torch
 from flambeau.distributed.device_mesh import DeviceMesh
 from flambeau.distributed.reduce_op import ReduceOp
+from flambeau.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 from flambeau.distributed.tensor.placement_types import Partial, Placement, Replicate, Shard, _StridedShard
 from flambeau.distributed.tensor.spec import Spec, normalized, text
 from flambeau.distributed.tensor.transitions import gradient_beside, gradient_from, redistribute
@@ -37,14 +38,14 @@ def made(local: Any, spec: Spec) -> DTensor:
     """A DTensor over a local tensor with its history."""
     with DisableTorchFunctionSubclass():
         found: DTensor = local.as_subclass(DTensor)
-    found._spec = spec
+    found._layout = spec
     return found
 
 
 class DTensor(Tensor):
     """A tensor over a mesh of processes: see distribute_tensor and DTensor.from_local."""
 
-    _spec: Spec
+    _layout: Spec
     _source: tuple[Any, Spec] | None = None  # what redistribute has made it of: the local tensor, and how that lies
 
     def __new__(cls, local_tensor: Any, spec: Any, *, requires_grad: bool = False) -> Any:
@@ -97,50 +98,71 @@ class DTensor(Tensor):
     def to_local(self, *, grad_placements: Any = None) -> Tensor:
         """This process's part, with its history. `grad_placements`: how its gradient will lie, if not as the tensor does."""
         if grad_placements is not None:
-            given = normalized(grad_placements, self._spec.mesh, len(self._spec.shape), "DTensor.to_local")
+            given = normalized(grad_placements, self._layout.mesh, len(self._layout.shape), "DTensor.to_local")
             if self._source is not None:  # one redistribution of the gradient instead of two
                 local, spec = self._source
-                return gradient_beside(local, inner(self), spec, self._spec.placed(given))  # type: ignore[no-any-return]
-            return gradient_from(inner(self), self._spec, given)  # type: ignore[no-any-return]
+                return gradient_beside(local, inner(self), spec, self._layout.placed(given))  # type: ignore[no-any-return]
+            return gradient_from(inner(self), self._layout, given)  # type: ignore[no-any-return]
         return inner(self)  # type: ignore[no-any-return]
 
     def redistribute(self, device_mesh: DeviceMesh | None = None, placements: Any = None, *, async_op: bool = False, **dtypes: Any) -> DTensor:
         """The same tensor in other placements of its mesh, with gradients. A collective."""
         if placements is None:
             raise RuntimeError("placements is needed for redistribute!")
-        if device_mesh is not None and device_mesh != self._spec.mesh:
+        if device_mesh is not None and device_mesh != self._layout.mesh:
             raise NotImplementedError("Cross device mesh comm not supported yet!")
-        found = normalized(placements, self._spec.mesh, len(self._spec.shape), "DTensor.redistribute")
-        if any(isinstance(p, Partial) and p != q for p, q in zip(found, self._spec.placements, strict=True)):
+        found = normalized(placements, self._layout.mesh, len(self._layout.shape), "DTensor.redistribute")
+        if any(isinstance(p, Partial) and p != q for p, q in zip(found, self._layout.placements, strict=True)):
             raise RuntimeError("Can not redistribute to Partial, redistributing to Partial is for internal use only!")
         local = inner(self)
-        result = made(redistribute(local, self._spec, found), self._spec.placed(found))
+        result = made(redistribute(local, self._layout, found), self._layout.placed(found))
         if local.requires_grad and torch.is_grad_enabled():
-            result._source = local, self._spec
+            result._source = local, self._layout
         return result
 
     def full_tensor(self, *, grad_placements: Any = None) -> Tensor:
         """The whole tensor on every process, with gradients. A collective."""
-        return self.redistribute(placements=[Replicate()] * self._spec.mesh.ndim).to_local(grad_placements=grad_placements)
+        return self.redistribute(placements=[Replicate()] * self._layout.mesh.ndim).to_local(grad_placements=grad_placements)
 
     @property
     def device_mesh(self) -> DeviceMesh:
         """The processes."""
-        return self._spec.mesh
+        return self._layout.mesh
 
     @property
     def placements(self) -> tuple[Placement, ...]:
         """How it lies along each dim of the mesh."""
-        return self._spec.placements
+        return self._layout.placements
 
     def _greatest_anywhere(self, t: Tensor) -> Tensor:
         """The greatest of each element of a plain tensor over all processes of the mesh. A collective."""
         from flambeau.distributed.collectives import all_reduce
 
         t = t.clone()
-        for group in self._spec.mesh.get_all_groups():
+        for group in self._layout.mesh.get_all_groups():
             all_reduce(t, ReduceOp.MAX, group)
         return t
+
+    @staticmethod
+    def _take_result(target: Any, source: Any, name: str) -> None:
+        """Write a function's result to its `out=`, which keeps its placements. A collective where they differ."""
+        if not isinstance(target, DTensor) or not isinstance(source, DTensor):
+            raise RuntimeError(
+                f"{name}(): got mixed torch.Tensor and DTensor: out= must be a DTensor if the arguments are; it is a {type(target).__name__}, the result a "
+                f"{type(source).__name__}"
+            )
+        if target._layout.shape != source._layout.shape:
+            raise RuntimeError(
+                f"{name}(): out= must have the shape of the result, as DTensors keep theirs: got {target._layout.shape} for {source._layout.shape}"
+            )
+        if torch.is_grad_enabled() and (source.requires_grad or target.requires_grad):
+            raise RuntimeError(f"{name}(): functions with out=... arguments don't support automatic differentiation, but one of the arguments requires grad.")
+        inner(target).copy_(inner(source.redistribute(placements=target.placements)))
+
+    @property
+    def _spec(self) -> DTensorSpec:
+        """The same as PyTorch's programs ask for it: with the strides and the dtype of the whole."""
+        return DTensorSpec(self._layout.mesh, self._layout.placements, TensorMeta(self.shape, self.stride(), self.dtype))
 
     @property
     def _local_tensor(self) -> Tensor:
@@ -150,30 +172,30 @@ class DTensor(Tensor):
     @property
     def shape(self) -> Any:  # type: ignore[override]
         """The shape of the whole."""
-        return Size(self._spec.shape)
+        return Size(self._layout.shape)
 
     def size(self, dim: int | None = None) -> Any:
         """The shape of the whole, or one size of it."""
-        return self.shape if dim is None else self._spec.shape[dim]
+        return self.shape if dim is None else self._layout.shape[dim]
 
     @property
     def ndim(self) -> int:
         """The number of dims."""
-        return len(self._spec.shape)
+        return len(self._layout.shape)
 
     def dim(self) -> int:
         """`ndim`."""
-        return len(self._spec.shape)
+        return len(self._layout.shape)
 
     def numel(self) -> int:
         """How many elements the whole has."""
-        return prod(self._spec.shape)
+        return prod(self._layout.shape)
 
     nelement = numel
 
     def stride(self, dim: int | None = None) -> Any:
         """The strides that the whole would have, its dims in the order in which they lie in memory here."""
-        local, sizes = inner(self).stride(), self._spec.shape
+        local, sizes = inner(self).stride(), self._layout.shape
         steps, step = [0] * len(sizes), 1
         for d in sorted(range(len(sizes)), key=lambda d: (local[d], -d)):
             steps[d], step = step, step * max(1, sizes[d])
@@ -184,9 +206,9 @@ class DTensor(Tensor):
         return bool(inner(self).is_contiguous(memory_format=memory_format))
 
     def __len__(self) -> int:
-        if not self._spec.shape:
+        if not self._layout.shape:
             raise TypeError("len() of a 0-d tensor")
-        return self._spec.shape[0]
+        return self._layout.shape[0]
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.unbind(0))
@@ -213,23 +235,23 @@ class DTensor(Tensor):
         raise RuntimeError(".numpy() is not supported for tensor subclasses: use full_tensor().numpy() or to_local().numpy()")
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
-        return f"DTensor(local_tensor={inner(self).detach()!r}, device_mesh={self._spec.mesh}, placements={text(self._spec.placements)})"
+        return f"DTensor(local_tensor={inner(self).detach()!r}, device_mesh={self._layout.mesh}, placements={text(self._layout.placements)})"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         if id(self) in memo:
             return memo[id(self)]
         if not self.is_leaf:
             raise RuntimeError("Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment")
-        copied = made(inner(self).detach().clone(), self._spec)
+        copied = made(inner(self).detach().clone(), self._layout)
         copied.__class__ = type(self)
         memo[id(self)] = copied
         with DisableTorchFunctionSubclass():
             return copied.requires_grad_(self.requires_grad)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        mesh = self._spec.mesh
-        placements = tuple([(type(p).__name__, *vars(p).values()) for p in self._spec.placements])
-        about = (mesh.device_type, mesh._ranks.tolist(), mesh.mesh_dim_names, placements, self._spec.shape)
+        mesh = self._layout.mesh
+        placements = tuple([(type(p).__name__, *vars(p).values()) for p in self._layout.placements])
+        about = (mesh.device_type, mesh._ranks.tolist(), mesh.mesh_dim_names, placements, self._layout.shape)
         return _rebuild, (inner(self).detach(), about, self.requires_grad)
 
     @property
@@ -258,12 +280,12 @@ class DTensor(Tensor):
         """The accumulated gradient of a leaf: it lies as the tensor does."""
         with DisableTorchFunctionSubclass():
             found = Tensor.grad.__get__(self)  # type: ignore[attr-defined]
-        return found if found is None or isinstance(found, DTensor) else made(found, self._spec.gradient())
+        return found if found is None or isinstance(found, DTensor) else made(found, self._layout.gradient())
 
     @grad.setter
     def grad(self, value: Any) -> None:
         if isinstance(value, DTensor):
-            value = inner(value.redistribute(placements=self._spec.gradient().placements))
+            value = inner(value.redistribute(placements=self._layout.gradient().placements))
         elif value is not None and tuple(value.shape) != tuple(inner(self).shape):
             raise RuntimeError(
                 f"DTensor.grad: the gradient must be a DTensor, or a tensor of the local shape {tuple(inner(self).shape)}; got shape {tuple(value.shape)}"
@@ -273,13 +295,13 @@ class DTensor(Tensor):
 
     def _for_gradients(self) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
         """Gradients of this tensor: (what a custom function's backward is given for a local one, the local one of what it returns)."""
-        spec = self._spec.gradient()
+        spec = self._layout.gradient()
         return lambda g: made(g, spec), lambda g: inner(g.redistribute(placements=spec.placements)) if isinstance(g, DTensor) else g
 
     @property
     def data(self) -> Any:
         """The same memory without history."""
-        return made(inner(self).detach(), self._spec)
+        return made(inner(self).detach(), self._layout)
 
     @data.setter
     def data(self, value: Any) -> None:
@@ -287,12 +309,12 @@ class DTensor(Tensor):
             raise TypeError(f"DTensor.data: expected a DTensor, got {type(value).__name__}")
         with DisableTorchFunctionSubclass():
             Tensor.data.__set__(self, inner(value))  # type: ignore[attr-defined]
-        self._spec = value._spec
+        self._layout = value._layout
 
     def backward(self, gradient: Any = None, retain_graph: Any = None, create_graph: bool = False, inputs: Any = None) -> None:
         """Gradients of what this was computed from, on all processes."""
         if isinstance(gradient, DTensor):
-            gradient = inner(gradient.redistribute(placements=self._spec.gradient().placements))
+            gradient = inner(gradient.redistribute(placements=self._layout.gradient().placements))
         inner(self).backward(gradient, retain_graph=retain_graph, create_graph=create_graph, inputs=inputs)
 
 

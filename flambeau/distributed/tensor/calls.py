@@ -54,9 +54,9 @@ class Call:
         self.tensors: list[DTensor] = []
         self.args = [self._collect(a) for a in args]
         self.kwargs = {k: self._collect(a) for k, a in kwargs.items()}
-        self.mesh = self.tensors[0]._spec.mesh
-        if any(t._spec.mesh != self.mesh for t in self.tensors):
-            meshes = ", ".join(str(t._spec.mesh) for t in self.tensors)
+        self.mesh = self.tensors[0]._layout.mesh
+        if any(t._layout.mesh != self.mesh for t in self.tensors):
+            meshes = ", ".join(str(t._layout.mesh) for t in self.tensors)
             raise NotImplementedError(f"{name}(): DTensor does not support cross-mesh operation yet: the arguments lie on the meshes {meshes}")
 
     def _collect(self, a: Any) -> Any:
@@ -66,7 +66,7 @@ class Call:
             if a.ndim == 1 and a.numel() == 1 and not state.implicit:
                 warn_here("Found a non-scalar tensor with numel=1 and ndim!=0, we are implicitly creating a replicated DTensor for it.")
             if a.ndim == 0 or (a.ndim == 1 and a.numel() == 1) or state.implicit:
-                return self._collect(made(a, Spec(self.tensors[0]._spec.mesh, (Replicate(),) * self.tensors[0]._spec.mesh.ndim, tuple(a.shape)))) \
+                return self._collect(made(a, Spec(self.tensors[0]._layout.mesh, (Replicate(),) * self.tensors[0]._layout.mesh.ndim, tuple(a.shape)))) \
                     if a.ndim and self.tensors else _Whole(a) if a.ndim else a  # fmt: skip
             raise RuntimeError(
                 f"{self.name}: got mixed torch.Tensor and DTensor, need to convert all torch.Tensor to DTensor before calling distributed operators! "
@@ -98,7 +98,7 @@ class Call:
 
     def placed(self) -> str:
         """Shapes and placements of all DTensors, for messages."""
-        return "; ".join(f"{tuple(t._spec.shape)} as {text(t._spec.placements)}" for t in self.tensors)
+        return "; ".join(f"{tuple(t._layout.shape)} as {text(t._layout.placements)}" for t in self.tensors)
 
 
 class _Whole:
@@ -126,7 +126,7 @@ def _kind(p: Placement) -> str:
 def _cost(have: Placement, want: Placement, t: DTensor) -> float:
     if have == want:
         return 0.0
-    return _COST.get((_kind(have), _kind(want)), inf) * (1 + prod(t._spec.shape))
+    return _COST.get((_kind(have), _kind(want)), inf) * (1 + prod(t._layout.shape))
 
 
 def _strided(way: tuple[tuple[Placement, ...], Placement], factor: int) -> tuple[tuple[Placement, ...], Placement]:
@@ -138,13 +138,13 @@ def _strided(way: tuple[tuple[Placement, ...], Placement], factor: int) -> tuple
 def choose(c: Call, rule: Rule, first: Placement | None, mesh_dim: int) -> tuple[tuple[Placement, ...], Placement]:
     """The alternative that moves least. `first`: what an in-place function's first argument and its result must keep."""
     best, least = None, inf
-    factor = next((p.split_factor for t in c.tensors if isinstance(p := t._spec.placements[mesh_dim], _StridedShard)), 0)
+    factor = next((p.split_factor for t in c.tensors if isinstance(p := t._layout.placements[mesh_dim], _StridedShard)), 0)
     for way in [*rule.ways, *(_strided(way, factor) for way in rule.ways)] if factor and rule.strided else rule.ways:
         if first is not None and (way[0][0] != first or way[1] != first):
             continue
         cost = 0.0
         for t, want in zip(c.tensors, way[0], strict=True):
-            cost += _cost(t._spec.placements[mesh_dim], want, t)
+            cost += _cost(t._layout.placements[mesh_dim], want, t)
         if cost < least:
             best, least = way, cost
     if best is None:
@@ -159,14 +159,16 @@ def choose(c: Call, rule: Rule, first: Placement | None, mesh_dim: int) -> tuple
 def run(c: Call, rule: Rule, inplace: bool = False) -> Any:
     """Do a call by its rule."""
     mesh = c.mesh
-    chosen = [choose(c, rule, c.tensors[0]._spec.placements[d] if inplace else None, d) for d in range(mesh.ndim)]
+    if mesh.get_coordinate() is None:
+        return c.tensors[0] if inplace else _outside(c)
+    chosen = [choose(c, rule, c.tensors[0]._layout.placements[d] if inplace else None, d) for d in range(mesh.ndim)]
     mixed = [d for d, (wants, out) in enumerate(chosen) if not (isinstance(out, Replicate) and all(isinstance(w, Replicate) for w in wants))]
     locals_: list[Any] = []
     given: list[Spec] = []
     for i, t in enumerate(c.tensors):
         wants = [chosen[d][0][i] for d in range(mesh.ndim)]
-        given.append(t._spec.placed(wants))
-        part = redistribute(inner(t), t._spec, wants)
+        given.append(t._layout.placed(wants))
+        part = redistribute(inner(t), t._layout, wants)
         whole = [d for d in mixed if isinstance(wants[d], Replicate)]
         locals_.append(vary(part, given[-1], whole) if whole and not (inplace and i == 0) else part)
     parts = iter(locals_)
@@ -200,27 +202,48 @@ def _wrapped(result: Any, mesh: Any, outs: tuple[Placement, ...], shapes: Any) -
     return result
 
 
+def _outside(c: Call) -> Any:
+    """What a process that is not in the mesh gets: the same kinds of results, of which it has nothing; of a number 0."""
+
+    def nothing(a: Any) -> Any:
+        if isinstance(a, Tensor):
+            whole = Spec(c.mesh, (Replicate(),) * c.mesh.ndim, tuple(a.shape))
+            return made(flambeau.zeros((0,) if a.ndim else (), dtype=a.dtype), whole)
+        if isinstance(a, (list, tuple)):
+            parts = [nothing(b) for b in a]
+            return type(a)(*parts) if hasattr(a, "_fields") else type(a)(parts)
+        return a
+
+    return nothing(_of_wholes(c))
+
+
+def _of_wholes(c: Call) -> Any:
+    """What the function gives for tensors without elements of the wholes' shapes."""
+
+    def blank(a: Any) -> Any:
+        if isinstance(a, Tensor):
+            return flambeau.empty(tuple(a.shape) if not isinstance(a, DTensor) else a._layout.shape, dtype=a.dtype, device="meta")
+        return type(a)([blank(b) for b in a]) if type(a) in (list, tuple) else a
+
+    with flambeau.no_grad():
+        return c.func(*[blank(a) for a in c.args], **{k: blank(a) for k, a in c.kwargs.items()})
+
+
 _SHAPES: dict[Any, list[tuple[int, ...]]] = {}
 
 
 def whole_shapes(c: Call) -> list[tuple[int, ...]]:
     """The shapes of the results as wholes: what the function gives for tensors without elements."""
 
-    def blank(a: Any) -> Any:
-        if isinstance(a, Tensor):
-            return flambeau.empty(tuple(a.shape) if not isinstance(a, DTensor) else a._spec.shape, dtype=a.dtype, device="meta")
-        return type(a)([blank(b) for b in a]) if type(a) in (list, tuple) else a
-
     def shown(a: Any) -> Any:
         if isinstance(a, Tensor):
-            return ("tensor", tuple(a._spec.shape if isinstance(a, DTensor) else a.shape), a.dtype)
+            return ("tensor", tuple(a._layout.shape if isinstance(a, DTensor) else a.shape), a.dtype)
         return tuple([shown(b) for b in a]) if isinstance(a, (list, tuple)) else repr(a)
 
     key = (c.func, tuple([shown(a) for a in c.args]), tuple([(k, shown(a)) for k, a in c.kwargs.items()]))
     found = _SHAPES.get(key)
     if found is None:
-        with flambeau.no_grad():
-            result = c.func(*[blank(a) for a in c.args], **{k: blank(a) for k, a in c.kwargs.items()})
+        result = _of_wholes(c)
         found = [tuple(r.shape) for r in ([result] if isinstance(result, Tensor) else result) if isinstance(r, Tensor)]
         if len(_SHAPES) > 10_000:
             _SHAPES.clear()
@@ -252,9 +275,6 @@ def call(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
             f"Operator {plain} does not have a sharding strategy registered: {c.placed()}. Give it local tensors (to_local()) or whole ones (full_tensor())"
         )
     inplace = writes(name)
-    out = kwargs.get("out")
-    if out is not None:
-        raise NotImplementedError(f"{plain}(): out= is not there for DTensors; got {type(out).__name__}")
     c = Call(plain, func, args, kwargs)
     c.settle()
     if watchers.WATCHERS:

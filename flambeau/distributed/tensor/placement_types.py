@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 
@@ -59,6 +59,17 @@ class Shard(Placement):
         length, start = self.local_shard_size_and_offset(tensor.shape[self.dim], num_chunks, rank)
         return tensor.narrow(self.dim, start, length)
 
+    def _to_replicate_tensor(self, local_tensor: Any, mesh: Any, mesh_dim: int, current_logical_shape: Any) -> Any:
+        """The tensor of this shape, of the parts that the processes along a dim of the mesh have. A collective."""
+        import flambeau
+        from flambeau.distributed.tensor.transitions import gathered
+
+        size, count = current_logical_shape[self.dim], mesh.shape[mesh_dim]
+        first = replace(self, dim=0)
+        places = [first._rows(flambeau.arange(size), count, rank) for rank in range(count)]
+        joined = gathered(local_tensor, self.dim, [len(part) for part in places], mesh.get_group(mesh_dim))
+        return joined.index_select(self.dim, flambeau.cat(places).argsort())
+
     def __str__(self) -> str:
         return f"S({self.dim})"
 
@@ -96,6 +107,11 @@ class Partial(Placement):
 
     def __str__(self) -> str:
         return f"P({self.reduce_op})"
+
+
+@dataclass(frozen=True)
+class _MaskPartial(Partial):
+    """Parts of a sum in which each process has looked up what it has, and zeros elsewhere."""
 
 
 _Partial: Final = Partial  # its older name

@@ -80,7 +80,20 @@ check("linear", F.linear, [(4, 3, 6), (8, 6), (8,)], S(2), S(1), R)
 check("layer_norm", lambda x, w, b: F.layer_norm(x, (6,), w, b), [(5, 4, 6), (6,), (6,)], S(0), R, R)
 check("layer_norm", lambda x, w, b: F.layer_norm(x, (6,), w, b), [(5, 4, 6), (6,), (6,)], S(1), R, R)
 check("layer_norm", lambda x, w, b: F.layer_norm(x, (6,), w, b), [(5, 4, 6), (6,), (6,)], S(2), R, R)
+places, row = torch.tensor([[0, 3, 2], [4, 1, 1]]), torch.tensor([[1, 0, 4, 3]])
+for p in ALL:
+    for q in ALL:
+        at = [lambda x, q=q, i=i: lay(x, i, [q]) for i in (places, row)]
+        check(f"gather by {q}", lambda x, at=at: x.gather(0, at[0](x)), [(6, 5)], p)
+        check(f"gather one by {q}", lambda x, at=at: x.gather(0, at[1](x)), [(6, 5)], p)
+        check(f"scatter by {q}", lambda x, y, at=at: x.scatter(0, at[0](x), y), [(6, 5), (2, 3)], p, q)
+        check(f"scatter_add by {q}", lambda x, y, at=at: x.scatter_add(1, at[0](x), y), [(6, 5), (2, 3)], q, p)
+        check(f"scatter_reduce by {q}", lambda x, y, at=at: x.scatter_reduce(1, at[0](x), y, "mean"), [(6, 5), (2, 3)], p, R)
+        check("index_add", lambda x, y: x.index_add(0, lay(x, row[0]), y, alpha=2), [(6, 5), (4, 5)], p, q)
+        check("index_copy", lambda x, y: x.index_copy(1, lay(x, row[0, 1:]), y), [(5, 6), (5, 3)], p, q)
 ONE = {
+    "scatter of a number": lambda x: x.scatter(1, lay(x, places.T), 2.0), "index_fill": lambda x: x.index_fill(0, lay(x, row[0, :2]), 3.0),
+    "indices": lambda x: x[lay(x, row[0])], "masked_scatter": lambda x: x.masked_scatter(x > 0, x * 2),
     "softmax": lambda x: F.softmax(x, -1), "log_softmax": lambda x: F.log_softmax(x, 0), "sum": lambda x: x.sum(), "mean": lambda x: x.mean(),
     "sum 0": lambda x: x.sum(0), "mean 1": lambda x: x.mean(-1, keepdim=True), "max": lambda x: x.max(), "amax": lambda x: x.amax(1),
     "norm": lambda x: x.norm(), "norm 1": lambda x: x.norm(1, dim=0), "var": lambda x: x.var(0), "view": lambda x: x.view(3, 2, 2, 3),
@@ -151,6 +164,19 @@ found["errors"] = " ".join([
     error(lambda: distribute_tensor(whole, line, [S(0), R])), error(lambda: distribute_tensor(whole, line, [R]) + whole),
     error(lambda: DTensor.from_local(whole, line, [S(0)]).redistribute(line)),
 ])  # fmt: skip
+for p in ALL:
+    for q in ALL:
+        x, out = distribute_tensor(whole.clone(), line, [p]), distribute_tensor(whole.clone(), line, [q])
+        if torch.add(x, 3, out=out) is not out or out.placements != (q,) or not torch.equal(out.full_tensor(), whole + 3):
+            wrong.append(f"out of {p} in {q}")
+part = init_device_mesh("cpu", (1,))  # of the first process alone
+x = DTensor.from_local(torch.ones(3, 4), part, [S(0)])
+inside = rank == 0
+if [tuple(u.to_local().shape) for u in x.split([2, 2], 1)] != ([(3, 2)] if inside else [(0,)]) * 2 or x.sum().to_local().item() != 12.0 * inside:
+    wrong.append("who is not in the mesh")
+about = distribute_tensor(whole.double(), line, [S(0)])._spec
+if (tuple(about.tensor_meta.shape), about.tensor_meta.stride, about.tensor_meta.dtype, about.dim_map) != ((5, 6), (6, 1), torch.float64, [0, -1]):
+    wrong.append(f"_spec: {about}")
 x = distribute_tensor(whole.clone(), line, [S(0)])
 for name, function in {"zeros_like": torch.zeros_like, "ones_like": torch.ones_like}.items():
     found[name] = [function(x).full_tensor().tolist(), tuple(function(x).to_local().shape)]

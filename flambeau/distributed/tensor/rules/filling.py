@@ -22,32 +22,32 @@ def seeded(spec: Spec) -> Any:
 
 
 def _like(func: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
-    return made(func(inner(x), *args, **kwargs), x._spec.gradient())
+    return made(func(inner(x), *args, **kwargs), x._layout.gradient())
 
 
 def _random_like(func: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
     result = flambeau.empty_like(inner(x), **{k: v for k, v in kwargs.items() if k in ("dtype",)})
-    generator = seeded(x._spec)
+    generator = seeded(x._layout)
     if "randint" in func.__name__:
         low, high = (0, args[0]) if len(args) == 1 else args[:2]
         result.random_(low, high, generator=generator)
     else:
         (result.normal_ if "randn" in func.__name__ else result.uniform_)(generator=generator)
-    found = made(result, x._spec.gradient())
+    found = made(result, x._layout.gradient())
     return found.requires_grad_() if kwargs.get("requires_grad") else found
 
 
 def _fill_randomly(func: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
     kwargs.pop("generator", None)
-    func(inner(x), *args, generator=seeded(x._spec), **kwargs)
+    func(inner(x), *args, generator=seeded(x._layout), **kwargs)
     return x
 
 
 def _new(func: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
     result = func(inner(x), *args, **kwargs)
     shape = tuple(result.shape)
-    spec = x._spec.gradient() if shape == x._spec.shape else Spec(x._spec.mesh, (Replicate(),) * x._spec.mesh.ndim, shape)
-    if shape == x._spec.shape:
+    spec = x._layout.gradient() if shape == x._layout.shape else Spec(x._layout.mesh, (Replicate(),) * x._layout.mesh.ndim, shape)
+    if shape == x._layout.shape:
         sizes = spec.local_shape()
         result = func(inner(x), sizes, *args[1:], **kwargs) if isinstance(args[0], (tuple, list)) else func(inner(x), *sizes, **kwargs)
     return made(result, spec)
@@ -55,7 +55,7 @@ def _new(func: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
 
 def detach(func: Any, x: Any) -> Any:
     """The same memory without history."""
-    return made(inner(x).detach(), x._spec)
+    return made(inner(x).detach(), x._layout)
 
 
 def _same(func: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
@@ -73,12 +73,12 @@ def _updated(func: Any, *lists: Any) -> Any:
     params = lists[0]
     parts = [[inner(_as(t, p)) for t, p in zip(a, params, strict=True)] if isinstance(a, (list, tuple)) and len(a) == len(params) else a for a in lists]
     new = func(*parts)
-    return [made(t, p._spec) if isinstance(p, DTensor) and t.ndim else t for t, p in zip(new, list(params) * (len(new) // len(params)), strict=True)]
+    return [made(t, p._layout) if isinstance(p, DTensor) and t.ndim else t for t, p in zip(new, list(params) * (len(new) // len(params)), strict=True)]
 
 
 def _as(t: Any, p: Any) -> Any:
-    if isinstance(t, DTensor) and isinstance(p, DTensor) and t._spec.placements != p._spec.placements:
-        return t.redistribute(placements=p._spec.placements)
+    if isinstance(t, DTensor) and isinstance(p, DTensor) and t._layout.placements != p._layout.placements:
+        return t.redistribute(placements=p._layout.placements)
     return t
 
 
@@ -94,7 +94,7 @@ def _clamped(func: Any, tensors: Any, bound: Any) -> Any:
 
 
 def _each(tensors: Any, new: Any) -> Any:
-    return tuple([made(n, t._spec) if isinstance(t, DTensor) else n for n, t in zip(new, tensors, strict=True)])
+    return tuple([made(n, t._layout) if isinstance(t, DTensor) else n for n, t in zip(new, tensors, strict=True)])
 
 
 def _gradients(func: Any, outputs: Any, inputs: Any, grad_outputs: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -103,10 +103,12 @@ def _gradients(func: Any, outputs: Any, inputs: Any, grad_outputs: Any = None, *
     results = outputs if isinstance(outputs, (tuple, list)) else [outputs]
     seeds = grad_outputs if isinstance(grad_outputs, (tuple, list)) or grad_outputs is None else [grad_outputs]
     if seeds is not None:
-        seeds = [inner(s.redistribute(placements=r._spec.gradient().placements)) if isinstance(s, DTensor) else s for s, r in zip(seeds, results, strict=True)]
+        seeds = [
+            inner(s.redistribute(placements=r._layout.gradient().placements)) if isinstance(s, DTensor) else s for s, r in zip(seeds, results, strict=True)
+        ]
     with DisableTorchFunctionSubclass():
         found = func(results, given, seeds, *args, **kwargs)
-    return tuple([made(g, x._spec.gradient()) if isinstance(x, DTensor) and g is not None else g for g, x in zip(found, given, strict=True)])
+    return tuple([made(g, x._layout.gradient()) if isinstance(x, DTensor) and g is not None else g for g, x in zip(found, given, strict=True)])
 
 
 DIRECT: Final[dict[str, Any]] = {

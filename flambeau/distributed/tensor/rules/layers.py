@@ -15,7 +15,7 @@ F: Final = flambeau.nn.functional
 
 
 def _ndim(x: Any) -> int:
-    return len(x._spec.shape)
+    return len(x._layout.shape)
 
 
 # -- convolutions and pooling ---------------------------------------------------------------------------------------------
@@ -25,9 +25,9 @@ def _convolution(dims: int) -> Any:
     def rule(
         c: Call, input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1, **kwargs: Any
     ) -> Rule:  # fmt: skip
-        batch = "" if _ndim(input) != dims + 2 else "n" if c.filled(input._spec.shape[0]) else WHOLE  # kernels take no empty tensors
-        channel = "c" if groups == 1 and c.filled(weight._spec.shape[1]) else WHOLE
-        out = "o" if groups == 1 and c.filled(weight._spec.shape[0]) else WHOLE
+        batch = "" if _ndim(input) != dims + 2 else "n" if c.filled(input._layout.shape[0]) else WHOLE  # kernels take no empty tensors
+        channel = "c" if groups == 1 and c.filled(weight._layout.shape[1]) else WHOLE
+        out = "o" if groups == 1 and c.filled(weight._layout.shape[0]) else WHOLE
         ins = [batch + channel + space, out + channel + space, *([out] if bias is not None else [])]
         return Rule(by_letters(ins, batch + out + space, [] if bias is not None else [[0], [1]], sums=bias is None))
 
@@ -36,7 +36,7 @@ def _convolution(dims: int) -> Any:
 
 def _pooling(dims: int) -> Any:
     def rule(c: Call, input: Any, *args: Any, **kwargs: Any) -> Rule:
-        sizes = input._spec.shape[: _ndim(input) - dims]
+        sizes = input._layout.shape[: _ndim(input) - dims]
         letters = "".join([letter if c.filled(n) else WHOLE for letter, n in zip(names(len(sizes)), sizes, strict=True)]) + WHOLE * dims
         return Rule(by_letters([letters], letters))
 
@@ -94,7 +94,7 @@ def embedding(c: Call, input: Any, weight: Any, padding_idx: Any = None, max_nor
     rows = names(_ndim(input))
     ways = by_letters([rows, WHOLE + "z"], rows + "z", [[1]], sums=False)
     ways.append(((Replicate(), Shard(0)), Partial()))
-    count = weight._spec.shape[0]
+    count = weight._layout.shape[0]
     padding = None if padding_idx is None else padding_idx % count
 
     def run(local: Any, named: Any, chosen: Chosen) -> Any:
@@ -109,7 +109,7 @@ def embedding(c: Call, input: Any, weight: Any, padding_idx: Any = None, max_nor
         own = None if padding is None or not start <= padding < start + size else padding - start
         return F.embedding(flambeau.where(here, index - start, 0), table, own) * here.unsqueeze(-1).to(table.dtype)
 
-    return Rule(ways, [(*input._spec.shape, weight._spec.shape[1])], run)
+    return Rule(ways, [(*input._layout.shape, weight._layout.shape[1])], run)
 
 
 # -- attention ------------------------------------------------------------------------------------------------------------
@@ -124,13 +124,13 @@ def attention(
     shared = list(heads)
     for other in (key, value):
         for d in range(len(heads)):
-            if other._spec.shape[d] != query._spec.shape[d] and not (enable_gqa and c.even(other._spec.shape[d]) and c.even(query._spec.shape[d])):
+            if other._layout.shape[d] != query._layout.shape[d] and not (enable_gqa and c.even(other._layout.shape[d]) and c.even(query._layout.shape[d])):
                 shared[d] = WHOLE
     batch = "".join(shared)
     rows = WHOLE if is_causal or attn_mask is not None else "x"
     ins = [batch + rows + WHOLE, batch + WHOLE + WHOLE, batch + WHOLE + "y"]
     if attn_mask is not None and len(c.tensors) > 3:
-        sizes = attn_mask._spec.shape
+        sizes = attn_mask._layout.shape
         lead = len(sizes) - 2
         ins.append("".join([batch[len(batch) - lead + d] if sizes[d] != 1 else WHOLE for d in range(lead)]) + WHOLE + WHOLE)
     return Rule(by_letters(ins, batch + rows + "y"))
@@ -152,7 +152,7 @@ def _beside(x: Any, plain: Any) -> Any:
     from flambeau.distributed.tensor.api import made
     from flambeau.distributed.tensor.spec import Spec
 
-    return made(plain, Spec(x._spec.mesh, (Replicate(),) * x._spec.mesh.ndim, tuple(plain.shape)))
+    return made(plain, Spec(x._layout.mesh, (Replicate(),) * x._layout.mesh.ndim, tuple(plain.shape)))
 
 
 # -- dropout --------------------------------------------------------------------------------------------------------------
@@ -165,11 +165,11 @@ def dropout(func: Any, input: Any, p: float = 0.5, training: bool = True, inplac
         raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
     if not training or p == 0:
         return input
-    if any(isinstance(q, Partial) for q in input._spec.placements):
-        input = input.redistribute(placements=input._spec.gradient().placements)
+    if any(isinstance(q, Partial) for q in input._layout.placements):
+        input = input.redistribute(placements=input._layout.gradient().placements)
     local = inner(input)
-    mask = flambeau.empty(tuple(local.shape), dtype=input.dtype).bernoulli_(1 - p, generator=seeded(input._spec))
-    mask = made(mask / (1 - p) if p < 1 else mask, input._spec)
+    mask = flambeau.empty(tuple(local.shape), dtype=input.dtype).bernoulli_(1 - p, generator=seeded(input._layout))
+    mask = made(mask / (1 - p) if p < 1 else mask, input._layout)
     return input.mul_(mask) if inplace else input * mask
 
 

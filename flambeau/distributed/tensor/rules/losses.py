@@ -45,18 +45,18 @@ def by_class(c: Call, *args: Any, **kwargs: Any) -> Any:
     given = dict(_signature(c.func).bind(*args, **kwargs).arguments)
     input, target, weight = given["input"], given["target"], given.get("weight")
     reduction = _reduction(given)
-    shape = input._spec.shape
+    shape = input._layout.shape
     if reduction == "none":
         letters = names(len(shape))
         place = 1 if len(shape) > 1 else 0
         rest = letters[:place] + letters[place + 1 :]
         classes = letters[:place] + WHOLE + letters[place + 1 :]
-        ins = [classes, classes if target._spec.shape == shape else rest, *([WHOLE] if weight is not None else [])]
+        ins = [classes, classes if target._layout.shape == shape else rest, *([WHOLE] if weight is not None else [])]
         return Rule(by_letters(ins, rest))
     values = _unreduced(c.func, given)
     if reduction == "sum":
         return values.sum()
-    if target._spec.shape == shape and target.is_floating_point():
+    if target._layout.shape == shape and target.is_floating_point():
         return values.mean()
     counted = target != given.get("ignore_index", -100)
     if weight is None:

@@ -12,7 +12,7 @@ def one(c: Call, A: Any, *args: Any, **kwargs: Any) -> Rule:
     """Results have the batch's dims first."""
     if len(c.tensors) != 1:
         return several(c)
-    batch = "".join([letter if c.filled(n) else WHOLE for letter, n in zip(names(len(A._spec.shape) - 2), A._spec.shape[:-2], strict=True)])
+    batch = "".join([letter if c.filled(n) else WHOLE for letter, n in zip(names(len(A._layout.shape) - 2), A._layout.shape[:-2], strict=True)])
     return Rule(by_letters([batch + WHOLE * 2], batch, sums=False))
 
 

@@ -22,13 +22,13 @@ MORE: Final = frozenset(
 
 
 def _letters(c: Call) -> tuple[list[str], str]:
-    ndim = max(len(t._spec.shape) for t in c.tensors)
+    ndim = max(len(t._layout.shape) for t in c.tensors)
     out = names(ndim)
     ins = []
     for t in c.tensors:
-        shape = t._spec.shape
+        shape = t._layout.shape
         letters = out[ndim - len(shape) :]
-        wide = [max([u._spec.shape[d - ndim] if len(u._spec.shape) >= ndim - d else 1 for u in c.tensors]) for d in range(ndim - len(shape), ndim)]
+        wide = [max([u._layout.shape[d - ndim] if len(u._layout.shape) >= ndim - d else 1 for u in c.tensors]) for d in range(ndim - len(shape), ndim)]
         ins.append("".join([letter if n == w else WHOLE for letter, n, w in zip(letters, shape, wide, strict=True)]))
     return ins, out
 

@@ -42,24 +42,24 @@ def _batched(x: tuple[int, ...], y: tuple[int, ...]) -> tuple[str, str, str]:
 
 def matmul(c: Call, x: Any, y: Any) -> Rule:
     """Of all numbers of dims."""
-    left, right, out = _batched(x._spec.shape, y._spec.shape)
+    left, right, out = _batched(x._layout.shape, y._layout.shape)
     return Rule(by_letters([left, right], out, _BOTH))
 
 
 def rmatmul(c: Call, y: Any, x: Any) -> Rule:
     """x @ y as y's method."""
-    left, right, out = _batched(x._spec.shape, y._spec.shape)
+    left, right, out = _batched(x._layout.shape, y._layout.shape)
     return Rule(by_letters([right, left], out, _BOTH))
 
 
 def linear(c: Call, input: Any, weight: Any, bias: Any = None) -> Any:
     """The bias is added to the sum, once: where the products are parts of sums they are put together first."""
-    rows = names(len(input._spec.shape) - 1)
-    out = rows + ("o" if len(weight._spec.shape) == 2 else "")
-    ins = [rows + "z", "oz" if len(weight._spec.shape) == 2 else "z"]
+    rows = names(len(input._layout.shape) - 1)
+    out = rows + ("o" if len(weight._layout.shape) == 2 else "")
+    ins = [rows + "z", "oz" if len(weight._layout.shape) == 2 else "z"]
     if bias is None:
         return Rule(by_letters(ins, out, _BOTH))
-    ways = by_letters([*ins, "o" if bias._spec.shape else ""], out, sums=False)
+    ways = by_letters([*ins, "o" if bias._layout.shape else ""], out, sums=False)
     if _costs_a_product(c):
         return c.func(input, weight) + bias
     return Rule(ways)
@@ -68,8 +68,8 @@ def linear(c: Call, input: Any, weight: Any, bias: Any = None) -> Any:
 def _costs_a_product(c: Call) -> bool:
     """Whether the dim that is summed over is cut, or something is a part of a sum: then no way with the bias is cheap."""
     x, weight = c.tensors[:2]
-    for p, q in zip(x._spec.placements, weight._spec.placements, strict=True):
-        if p.is_shard(len(x._spec.shape) - 1) or p.is_partial() or q.is_partial() or (q.is_shard(1) and len(weight._spec.shape) == 2):
+    for p, q in zip(x._layout.placements, weight._layout.placements, strict=True):
+        if p.is_shard(len(x._layout.shape) - 1) or p.is_partial() or q.is_partial() or (q.is_shard(1) and len(weight._layout.shape) == 2):
             return True
     return False
 
@@ -94,7 +94,7 @@ def einsum(c: Call, equation: Any, *operands: Any) -> Any:
 
 
 def _all_whole(given: Any) -> bool:
-    return all(p.is_replicate() for t in given for p in t._spec.placements)
+    return all(p.is_replicate() for t in given for p in t._layout.placements)
 
 
 RULES: Final[dict[str, Any]] = {

@@ -12,7 +12,7 @@ from flambeau.distributed.tensor.rules.letters import WHOLE, by_letters, names
 
 
 def _dims(x: Any, dim: Any) -> list[int]:
-    ndim = len(x._spec.shape)
+    ndim = len(x._layout.shape)
     if dim is None or (isinstance(dim, (tuple, list)) and not dim):
         return list(range(ndim))
     return [d % max(1, ndim) for d in (dim if isinstance(dim, (tuple, list)) else (dim,))]
@@ -24,7 +24,7 @@ def _left(letters: str, gone: list[int], keepdim: bool) -> str:
 
 def sum_(c: Call, x: Any, dim: Any = None, keepdim: bool = False, **kwargs: Any) -> Rule:
     """Of parts: parts of a sum."""
-    letters = names(len(x._spec.shape))
+    letters = names(len(x._layout.shape))
     gone = _dims(x, dim)
     return Rule(by_letters([letters], _left(letters, gone, keepdim), [[0]]), strided=True)
 
@@ -32,13 +32,13 @@ def sum_(c: Call, x: Any, dim: Any = None, keepdim: bool = False, **kwargs: Any)
 def mean(c: Call, x: Any, dim: Any = None, keepdim: bool = False, **kwargs: Any) -> Any:
     """Of equal parts: their mean; of others the sum, divided by the whole's size."""
     gone = _dims(x, dim)
-    if any(isinstance(p, Shard) and p.dim in gone and not c.even(x._spec.shape[p.dim]) for p in x._spec.placements):
-        return x.sum(gone, keepdim, **kwargs) / math.prod([x._spec.shape[d] for d in gone])
-    return _of_parts(x, gone, keepdim, "avg", lambda d: c.even(x._spec.shape[d]), True)
+    if any(isinstance(p, Shard) and p.dim in gone and not c.even(x._layout.shape[p.dim]) for p in x._layout.placements):
+        return x.sum(gone, keepdim, **kwargs) / math.prod([x._layout.shape[d] for d in gone])
+    return _of_parts(x, gone, keepdim, "avg", lambda d: c.even(x._layout.shape[d]), True)
 
 
 def _of_parts(x: Any, gone: list[int], keepdim: bool, op: str, fits: Any, linear: bool) -> Rule:
-    letters = names(len(x._spec.shape))
+    letters = names(len(x._layout.shape))
     left = _left(letters, gone, keepdim)
     ways = by_letters([letters], left, [[0]] if linear else [], sums=False)
     ways += [((Shard(d),), Partial(op)) for d in gone if fits(d)]
@@ -50,13 +50,13 @@ def extreme(c: Call, x: Any, dim: Any = None, keepdim: bool = False, **kwargs: A
     gone = _dims(x, dim)
     if dim is not None and c.name in ("max", "min"):
         return reduced(c, x, dim, keepdim)
-    full = all(x._spec.shape[d] and c.even(x._spec.shape[d]) for d in gone)  # no process has nothing
+    full = all(x._layout.shape[d] and c.even(x._layout.shape[d]) for d in gone)  # no process has nothing
     return _of_parts(x, gone, keepdim, "max" if "max" in c.name else "min", lambda d: full, False)
 
 
 def reduced(c: Call, x: Any, dim: Any = None, keepdim: bool = False, *args: Any, **kwargs: Any) -> Rule:
     """Over dims that are whole."""
-    letters = names(len(x._spec.shape))
+    letters = names(len(x._layout.shape))
     gone = _dims(x, dim)
     whole = "".join([WHOLE if d in gone else letter for d, letter in enumerate(letters)])
     return Rule(by_letters([whole], _left(letters, gone, bool(keepdim))))
@@ -65,7 +65,7 @@ def reduced(c: Call, x: Any, dim: Any = None, keepdim: bool = False, *args: Any,
 def along(c: Call, x: Any, *args: Any, dim: Any = None, **kwargs: Any) -> Rule:
     """Along a dim, which is whole."""
     place = dim if dim is not None else args[0] if args and isinstance(args[0], int) else -1
-    ndim = len(x._spec.shape)
+    ndim = len(x._layout.shape)
     letters = "".join([WHOLE if d == place % max(1, ndim) else letter for d, letter in enumerate(names(ndim))])
     return Rule(by_letters([letters] * len(c.tensors), letters))
 
@@ -103,15 +103,15 @@ def total_norm(func: Any, tensors: Any, norm_type: float) -> Any:
 
     powers: dict[Any, list[Any]] = {}
     for t in tensors:
-        mesh = t._spec.mesh if isinstance(t, DTensor) else None
+        mesh = t._layout.mesh if isinstance(t, DTensor) else None
         power = t.abs().amax() if norm_type == math.inf else (t * t).sum() if norm_type == 2.0 else t.abs().pow(norm_type).sum()
         powers.setdefault((mesh, getattr(power, "placements", None)), []).append(power)
     sums = []
     for each in powers.values():
         joined = flambeau.stack(each)
         sums.append(joined.amax() if norm_type == math.inf else joined.sum())
-    sums = [s.redistribute(placements=s._spec.gradient().placements) if isinstance(s, DTensor) else s for s in sums]
-    meshes = {s._spec.mesh if isinstance(s, DTensor) else None for s in sums}
+    sums = [s.redistribute(placements=s._layout.gradient().placements) if isinstance(s, DTensor) else s for s in sums]
+    meshes = {s._layout.mesh if isinstance(s, DTensor) else None for s in sums}
     if len(meshes) > 1:
         sums = [s.to_local() if isinstance(s, DTensor) else s for s in sums]
     joined = flambeau.stack(sums)

@@ -6,13 +6,16 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any, Final
 
+import flambeau
+from flambeau.distributed.tensor._utils import compute_local_shape_and_global_offset
 from flambeau.distributed.tensor.calls import Call, Chosen, Rule, whole_shapes
-from flambeau.distributed.tensor.rules.letters import WHOLE, by_letters, names
+from flambeau.distributed.tensor.placement_types import Replicate, Shard, _MaskPartial
+from flambeau.distributed.tensor.rules.letters import WHOLE, by_letters, kept, names
 from flambeau.tensor import Tensor
 
 
 def _ndim(x: Any) -> int:
-    return len(x._spec.shape)
+    return len(x._layout.shape)
 
 
 def cut_free(ndim: int, dims: Any) -> str:
@@ -54,7 +57,7 @@ def view(c: Call, x: Any, *shape: Any, **kwargs: Any) -> Rule:
     """The first dim of a group of dims that are joined or split stays cut where the parts are equal."""
     if any(not isinstance(n, (int, tuple, list)) for n in shape) or not _ndim(x):
         return Rule(by_letters([names(_ndim(x))], names(_ndim(x))))  # another dtype
-    before, after = x._spec.shape, whole_shapes(c)[0]
+    before, after = x._layout.shape, whole_shapes(c)[0]
     ins, outs = [WHOLE] * len(before), [WHOLE] * len(after)
     if prod(before):
         for letter, (left, right) in zip(names(26), _groups(before, after), strict=False):
@@ -73,18 +76,18 @@ def expand(c: Call, x: Any, *sizes: Any, **kwargs: Any) -> Rule:
     after = whole_shapes(c)[0]
     out = names(len(after))
     new = len(after) - _ndim(x)
-    letters = "".join([out[new + d] if n == after[new + d] else WHOLE for d, n in enumerate(x._spec.shape)])
+    letters = "".join([out[new + d] if n == after[new + d] else WHOLE for d, n in enumerate(x._layout.shape)])
     return Rule(by_letters([letters], out, [[0]]), [tuple(after)], lambda args, kwargs, chosen: args[0].expand(chosen.result.local_shape()))
 
 
 def view_as(c: Call, x: Any, other: Any) -> Any:
     """view(other.shape)."""
-    return x.reshape(other._spec.shape)
+    return x.reshape(other._layout.shape)
 
 
 def expand_as(c: Call, x: Any, other: Any) -> Any:
     """expand(other.shape)."""
-    return x.expand(other._spec.shape)
+    return x.expand(other._layout.shape)
 
 
 # -- the order of dims ----------------------------------------------------------------------------------------------------
@@ -132,7 +135,7 @@ def unsqueeze(c: Call, x: Any, dim: int) -> Rule:
 
 def squeeze(c: Call, x: Any, dim: Any = None) -> Rule:
     """Dims of size 1 less: which ones is said by the whole, not by a part."""
-    shape = x._spec.shape
+    shape = x._layout.shape
     given = range(len(shape)) if dim is None else [d % len(shape) for d in (dim if isinstance(dim, (tuple, list)) else (dim,))]
     gone = [d for d in given if shape[d] == 1]
     letters = "".join([WHOLE if d in gone else letter for d, letter in enumerate(names(len(shape)))])
@@ -220,7 +223,7 @@ def getitem(c: Call, x: Any, index: Any) -> Rule:
     """Dims that are taken whole stay cut; where tensors are indices, everything is whole."""
     items = list(index) if isinstance(index, tuple) else [index]
     if any(isinstance(i, (Tensor, list)) for i in items):
-        return Rule(by_letters([WHOLE * len(t._spec.shape) for t in c.tensors], ""))
+        return Rule(by_letters([WHOLE * len(t._layout.shape) for t in c.tensors], ""))
     used = sum(i is not None and i is not Ellipsis and not isinstance(i, bool) for i in items)
     spread: list[Any] = []
     for i in items:
@@ -246,11 +249,54 @@ def index_select(c: Call, x: Any, dim: int, index: Any) -> Rule:
 
 def gather(c: Call, x: Any, dim: int, index: Any, **kwargs: Any) -> Rule:
     """Along a dim, which is whole; others are cut where both have the same size."""
-    place = dim % _ndim(x)
-    letters = "".join(
-        [WHOLE if d == place or n != m else letter for d, (n, m, letter) in enumerate(zip(x._spec.shape, index._spec.shape, names(_ndim(x)), strict=True))]
-    )
-    return Rule(by_letters([letters] * len(c.tensors), letters))
+    place = dim % max(1, _ndim(x))
+    letters = _same_dims([x, index], place)
+    ways = by_letters([letters] * 2, letters)
+    if not _ndim(x):
+        return Rule(ways)
+    ways.append(((Replicate(), Shard(place)), Shard(place)))  # more or fewer places to look at
+    if index._layout.shape[place] != 1:
+        return Rule(ways)
+    ways.append(((Shard(place), Replicate()), _MaskPartial()))  # one of each row: whoever has it gives it
+
+    def run(local: Any, named: Any, chosen: Chosen) -> Any:
+        spec = chosen.given[0]
+        if not any(p.is_shard(place) for p in spec.placements):
+            return c.func(*local, **named)
+        sizes, offsets = compute_local_shape_and_global_offset(spec.shape, spec.mesh, spec.placements)
+        part, at = local[0], next(t for t in (*local[1:], *named.values()) if isinstance(t, Tensor))
+        here = (at >= offsets[place]) & (at < offsets[place] + sizes[place])
+        if not sizes[place]:
+            return part.new_zeros(tuple(at.shape)) + part.sum() * 0
+        return part.gather(place, flambeau.where(here, at - offsets[place], 0)) * here.to(part.dtype)
+
+    return Rule(ways, None, run)
+
+
+def _same_dims(tensors: Sequence[Any], dim: int) -> str:
+    """Letters for the dims but one in which all of these have the same size."""
+    sizes = [t._layout.shape for t in tensors]
+    ndim = len(sizes[0])
+    return "".join([WHOLE if d == dim or any(len(s) != ndim or s[d] != sizes[0][d] for s in sizes) else a for d, a in enumerate(names(ndim))])
+
+
+def scatter(c: Call, x: Any, dim: int, index: Any, src: Any = None, *args: Any, **kwargs: Any) -> Rule:
+    """Along a dim, which is whole; others are cut where all have the same size."""
+    letters = _same_dims(c.tensors, dim % max(1, _ndim(x)))
+    together = [[0, 2]] if len(c.tensors) == 3 and (c.name == "scatter_add" or args[:1] in (("set",), ("add",))) else []
+    return Rule(by_letters([letters] * len(c.tensors), letters, together))
+
+
+def index_add(c: Call, x: Any, dim: int, index: Any, *args: Any, **kwargs: Any) -> Rule:
+    """Rows written by index along a dim, which is whole, as the indices are."""
+    letters = cut_free(_ndim(x), dim)
+    ins = [letters, WHOLE * _ndim(index), *[letters if _ndim(t) == _ndim(x) else WHOLE * _ndim(t) for t in c.tensors[2:]]]
+    return Rule(by_letters(ins, letters, [[0, 2]] if len(ins) == 3 and c.name in ("index_add", "index_copy") else []))
+
+
+def all_whole(c: Call, *args: Any, **kwargs: Any) -> Rule:
+    """Nothing is cut: elements move by what other elements are."""
+    return Rule([kept(len(c.tensors))])
 
 
 RULES: Final[dict[str, Any]] = {
@@ -259,4 +305,6 @@ RULES: Final[dict[str, Any]] = {
     "movedim": movedim, "moveaxis": movedim, "unsqueeze": unsqueeze, "squeeze": squeeze, "split": split, "chunk": split, "tensor_split": split,
     "narrow": narrow, "select": select, "unbind": unbind, "cat": cat, "concat": cat, "concatenate": cat, "stack": stack, "repeat": repeat, "flip": flip,
     "roll": roll, "tril": matrices, "triu": matrices, "pad": pad, "getitem": getitem, "index_select": index_select, "gather": gather,
+    "scatter_values": scatter, "scatter_add": scatter, "scatter_reduce": scatter, "index_add": index_add, "index_copy": index_add, "index_fill": index_add,
+    **dict.fromkeys("index_put_value masked_scatter masked_select nonzero take put kthvalue searchsorted bucketize histc bincount unique".split(), all_whole),
 }  # fmt: skip

@@ -1,0 +1,1 @@
+"""torch.distributed.tensor._ops: what programs take of PyTorch's helpers of rules; the rules are in tensor/rules/."""
