@@ -188,11 +188,7 @@ class ScheduleInterleaved1F1B(PipelineScheduleMulti):
 
 
 class ScheduleInterleavedZeroBubble(ScheduleInterleaved1F1B):
-    """Interleaved 1F1B in which parameters' gradients are an action of their own, that comes later.
-
-    The parameters' gradients are made with the inputs' here, as one recorded backward pass costs less than two: what is left for later is what a stage's
-    `dw_builder` returns.
-    """
+    """Interleaved 1F1B in which parameters' gradients are an action of their own, that comes later, where a rank would wait."""
 
     _zero_bubble = True
 

@@ -11,6 +11,7 @@ from flambeau.distributed.errors import DistBackendError
 from flambeau.distributed.group import ProcessGroup, default_group, member
 from flambeau.distributed.messages import isend, recv
 from flambeau.distributed.pipelining import orders
+from flambeau.distributed.pipelining._backward import stage_backward_input, stage_backward_weight
 from flambeau.tensor import Tensor
 from flambeau.utils import _pytree as pytree
 
@@ -31,7 +32,8 @@ class PipelineStage:
     """Stage `stage_index` of `num_stages`: `submodule` on this rank of `group`. Between stages go tensors, or tuples of them.
 
     Each message says what shapes and dtypes come, so that `input_args`, `output_args` and gradients' examples are not needed. `dw_builder()` is called with
-    each backward pass; what it returns is called where the schedule has the parameters' gradients.
+    each backward pass; what it returns is called where the schedule has the parameters' gradients. DistributedDataParallel and fully_shard as `submodule`
+    make these with the inputs'.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class PipelineStage:
         self.output_chunks: list[Any] = []
         self.fwd_cache: dict[int, tuple[tuple[Tensor, ...], list[Tensor]]] = {}
         self.backward_state: dict[int, Callable[..., None]] = {}
+        self.kept: dict[int, list[dict[str, Any]]] = {}  # of what parameters' gradients are made later
         self._kept: dict[tuple[bool, int], Sequence[Any]] = {}  # what a stage of this rank has handed over: (of gradients, microbatch)
         self._under_way: list[Any] = []
 
@@ -154,7 +157,10 @@ class PipelineStage:
             pairs = [(t, g) for t, g in zip(outputs, handed, strict=True) if g is not None and t.requires_grad]
         roots, gradients = [t for t, _ in pairs], [g for _, g in pairs]
         self._exchanges(last_backward)
-        if roots:
+        if not full_backward and not self._gathers():
+            given = [flambeau.ones_like(t) if g is None else g for t, g in pairs]
+            self.kept[bwd_chunk_id] = stage_backward_input(roots, given, inputs, self.submod.parameters())[1]
+        elif roots:
             flambeau.autograd.backward(roots, gradients)
         if not self.is_first:
             self.hand_over([t.grad if t.requires_grad else None for t in inputs], self.stage_index - 1, bwd_chunk_id, True)
@@ -166,9 +172,17 @@ class PipelineStage:
                 self.backward_state[bwd_chunk_id] = later
 
     def backward_weight_one_chunk(self, bwd_chunk_id: int, last_backward: bool = False) -> None:
-        """The parameters' gradients. backward_one_chunk has made them with the inputs'; what `dw_builder` gave is left."""
+        """The parameters' gradients, of what the backward pass for the inputs has kept, and what `dw_builder` gave."""
+        if bwd_chunk_id in self.kept:
+            stage_backward_weight(self.submod.parameters(), self.kept.pop(bwd_chunk_id))
         if bwd_chunk_id in self.backward_state:
             self.backward_state.pop(bwd_chunk_id)()
+
+    def _gathers(self) -> bool:
+        """Whether the module sees to its parameters' gradients in the backward pass: then it is made whole."""
+        from flambeau.nn.parallel.distributed import DistributedDataParallel
+
+        return isinstance(self.submod, DistributedDataParallel) or hasattr(self.submod, "set_requires_gradient_sync")
 
     def scale_grads(self, grad_scale_factor: int) -> None:
         """Divide the parameters' gradients."""

@@ -18,7 +18,7 @@ from flambeau.distributed.reduce_op import ReduceOp
 from flambeau.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 from flambeau.distributed.tensor.placement_types import Partial, Placement, Replicate, Shard, _StridedShard
 from flambeau.distributed.tensor.spec import Spec, normalized, text
-from flambeau.distributed.tensor.transitions import gradient_beside, gradient_from, redistribute
+from flambeau.distributed.tensor.transitions import gradient_beside, gradient_from, redistribute, same_memory
 from flambeau.io.globals import allow
 from flambeau.ops.dispatch import DisableTorchFunctionSubclass, admit
 from flambeau.tensor import Tensor
@@ -81,7 +81,7 @@ class DTensor(Tensor):
         if run_check:
             from flambeau.distributed.tensor.checks import same_everywhere
 
-            local_tensor = same_everywhere(local_tensor, mesh, found)
+            local_tensor = same_everywhere(local_tensor, mesh, found, shape is None)
         if shape is None:
             whole = list(local_tensor.shape)
             for size, p in zip(mesh.shape, found, strict=True):
@@ -93,6 +93,8 @@ class DTensor(Tensor):
             local_tensor = local_tensor.new_empty(0)
         if grad_placements is not None:
             local_tensor = gradient_from(local_tensor, spec, normalized(grad_placements, mesh, len(spec.shape), "DTensor.from_local"))
+        elif local_tensor.requires_grad and local_tensor.is_leaf:
+            local_tensor = same_memory(local_tensor)
         return made(local_tensor, spec)
 
     def to_local(self, *, grad_placements: Any = None) -> Tensor:

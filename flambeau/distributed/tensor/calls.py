@@ -35,6 +35,7 @@ class Rule:
     ways: Ways
     shapes: list[tuple[int, ...]] | None = None  # of the results as wholes; None: what the function gives for tensors on `meta`
     run: Callable[..., Any] | None = None  # instead of the function: run(local arguments, local keywords, how all lies)
+    follows: bool = False  # whether dims that must be whole become so, as with one tensor, where they could also be cut along another
     strided: bool = False  # whether an alternative holds also where its cuts come after those of later dims of the mesh
 
 
@@ -123,9 +124,11 @@ def _kind(p: Placement) -> str:
     return "S" if isinstance(p, Shard) else "P" if isinstance(p, Partial) else "R"
 
 
-def _cost(have: Placement, want: Placement, t: DTensor) -> float:
+def _cost(have: Placement, want: Placement, t: DTensor, follows: bool) -> float:
     if have == want:
         return 0.0
+    if follows and isinstance(have, Shard) and isinstance(want, Shard) and have.dim != want.dim:
+        return inf
     return _COST.get((_kind(have), _kind(want)), inf) * (1 + prod(t._layout.shape))
 
 
@@ -138,13 +141,14 @@ def _strided(way: tuple[tuple[Placement, ...], Placement], factor: int) -> tuple
 def choose(c: Call, rule: Rule, first: Placement | None, mesh_dim: int) -> tuple[tuple[Placement, ...], Placement]:
     """The alternative that moves least. `first`: what an in-place function's first argument and its result must keep."""
     best, least = None, inf
+    follows = rule.follows or len(c.tensors) == 1  # as PyTorch's: programs go on with what they have locally
     factor = next((p.split_factor for t in c.tensors if isinstance(p := t._layout.placements[mesh_dim], _StridedShard)), 0)
     for way in [*rule.ways, *(_strided(way, factor) for way in rule.ways)] if factor and rule.strided else rule.ways:
         if first is not None and (way[0][0] != first or way[1] != first):
             continue
         cost = 0.0
         for t, want in zip(c.tensors, way[0], strict=True):
-            cost += _cost(t._layout.placements[mesh_dim], want, t)
+            cost += _cost(t._layout.placements[mesh_dim], want, t, follows)
         if cost < least:
             best, least = way, cost
     if best is None:

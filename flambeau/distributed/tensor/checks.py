@@ -11,13 +11,19 @@ from flambeau.distributed.objects import all_gather_object
 from flambeau.distributed.tensor.placement_types import Placement, Replicate
 
 
-def same_everywhere(local: Any, mesh: Any, placements: Sequence[Placement]) -> Any:
-    """The local tensor, that of the first process along dims with Replicate. RuntimeError where shapes or strides differ."""
+def same_everywhere(local: Any, mesh: Any, placements: Sequence[Placement], sizes: bool) -> Any:
+    """The local tensor, that of the first process along dims with Replicate. ValueError where dtypes or, if `sizes`, shapes or strides differ."""
+    own = {"dtype": local.dtype, "requires_grad": local.requires_grad}
+    if sizes:
+        own |= {"shape": tuple(local.shape), "stride": tuple(local.stride())}
     for d in range(mesh.ndim):
         found: list[Any] = [None] * mesh.shape[d]
-        all_gather_object(found, (tuple(local.shape), tuple(local.stride())), group=mesh.get_group(d))
+        all_gather_object(found, own, group=mesh.get_group(d))
         if any(f != found[0] for f in found):
-            raise RuntimeError(f"sizes and strides not equal across shards: along dim {d} of the mesh the local shapes and strides are {found}")
+            raise ValueError(
+                f"Inconsistent tensor metadata (including shape and stride) across ranks: DTensor.from_local: along dim {d} of the mesh the local tensors have "
+                f"{found}; give shape= and stride= of the whole for parts of several sizes"
+            )
     if any(isinstance(p, Replicate) for p in placements):
         local = local.clone(memory_format=flambeau.contiguous_format)
     for d, p in enumerate(placements):

@@ -196,6 +196,23 @@ def gradient_from(t: Any, spec: Spec, placements: Sequence[Placement]) -> Any:
     return _GradientFrom.apply(t, spec.placed(placements), spec.gradient())
 
 
+class _SameMemory(Function):
+    """The tensor itself, which may be written to where it is a leaf, too: gradients are those of what was written."""
+
+    @staticmethod
+    def forward(ctx: Any, t: Any) -> Any:
+        return t.detach()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return gradient
+
+
+def same_memory(t: Any) -> Any:
+    """A tensor in the memory of a leaf, but no leaf and no view of one."""
+    return _SameMemory.apply(t)
+
+
 class _GradientBeside(Function):
     """A tensor that was made of another by redistribution; its gradient goes to that one at once."""
 

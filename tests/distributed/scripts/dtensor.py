@@ -169,6 +169,20 @@ for p in ALL:
         x, out = distribute_tensor(whole.clone(), line, [p]), distribute_tensor(whole.clone(), line, [q])
         if torch.add(x, 3, out=out) is not out or out.placements != (q,) or not torch.equal(out.full_tensor(), whole + 3):
             wrong.append(f"out of {p} in {q}")
+for p in ALL[1:]:  # where a dim must be whole it becomes so, and is not cut along another
+    for name, function in {"softmax": lambda x, d: x.softmax(d), "topk": lambda x, d: x.topk(2, d).values, "slice": lambda x, d: x.narrow(d, 1, 3)}.items():
+        if function(distribute_tensor(whole, line, [p]), p.dim).placements != (R,):
+            wrong.append(f"{name} along the dim that is cut")
+local = torch.randn(4, 3, requires_grad=True)
+x = DTensor.from_local(local, line, [S(0)])
+if not torch.equal(x.fill_(2.0).to_local(), torch.full((4, 3), 2.0)) or not torch.equal(local, x.to_local()):
+    wrong.append("a write to what a leaf became")
+for other in ({"dtype": torch.float64}, {"requires_grad": True}):
+    try:
+        DTensor.from_local(torch.ones(3, 3, **(other if rank == 0 else {})), line, [S(0)], run_check=True)
+        wrong.append(f"run_check: {other}")
+    except ValueError as error:
+        assert "Inconsistent tensor metadata" in str(error)
 part = init_device_mesh("cpu", (1,))  # of the first process alone
 x = DTensor.from_local(torch.ones(3, 4), part, [S(0)])
 inside = rank == 0

@@ -52,13 +52,13 @@ def interpolate(c: Call, input: Any, *args: Any, **kwargs: Any) -> Rule:
 def layer_norm(c: Call, input: Any, normalized_shape: Any, *args: Any, **kwargs: Any) -> Rule:
     """The last dims are whole."""
     letters = names(_ndim(input) - len(normalized_shape)) + WHOLE * len(normalized_shape)
-    return Rule(by_letters([letters, *[WHOLE * _ndim(t) for t in c.tensors[1:]]], letters))
+    return Rule(by_letters([letters, *[WHOLE * _ndim(t) for t in c.tensors[1:]]], letters), follows=True)
 
 
 def group_norm(c: Call, input: Any, *args: Any, **kwargs: Any) -> Rule:
     """The batch stays cut."""
     letters = "n" + WHOLE * (_ndim(input) - 1)
-    return Rule(by_letters([letters, *[WHOLE * _ndim(t) for t in c.tensors[1:]]], letters))
+    return Rule(by_letters([letters, *[WHOLE * _ndim(t) for t in c.tensors[1:]]], letters), follows=True)
 
 
 def batch_norm(
