@@ -121,7 +121,7 @@ def get_default_backend_for_device(device: Any) -> str:
 
 # Imported when they are asked for: programs that run in one process need none of them.
 _LAZY_MODULES = frozenset(
-    "_composable _functional_collectives _shard _tensor _tools algorithms checkpoint constants device_mesh distributed_c10d elastic fsdp launcher nn optim "
+    "_composable _functional_collectives _shard _tensor _tools algorithms checkpoint collective_utils constants device_mesh distributed_c10d elastic fsdp launcher nn optim "
     "pipelining remote_device rpc run tensor utils".split()
 )
 
@@ -129,6 +129,7 @@ _LAZY_MODULES = frozenset(
 _LAZY_NAMES = {
     "FileStore": "file_store", "TCPStore": "tcp_store", "GradBucket": "reducer", "BuiltinCommHookType": "algorithms.ddp_comm_hooks",
     "DebugLevel": "debug", "get_debug_level": "debug", "set_debug_level": "debug", "set_debug_level_from_env": "debug", "_remote_device": "remote_device",
+    "_StoreCollectives": "store_collectives", "_ControlCollectives": "store_collectives", "ProcessGroupGloo": "gloo",
 }  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import flambeau
-from flambeau.distributed.group import ProcessGroup, default_group, group_of_ranks
+from flambeau.distributed.group import ProcessGroup, default_group, group_named, group_of_ranks
 from flambeau.distributed.nn import functional as _with_gradients
 from flambeau.distributed.reduce_op import ReduceOp
 from flambeau.distributed.watchers import one
@@ -21,9 +21,11 @@ def wait_tensor(tensor: Any) -> Any:
 
 
 def _group(given: Any) -> ProcessGroup:
-    """The group: itself, the ranks of one that is there, a mesh of one dim, or (mesh, dim). NotImplementedError for others."""
+    """The group: itself, its name, the ranks of one that is there, a mesh of one dim, or (mesh, dim). NotImplementedError for others."""
     if given is None:
         return default_group()
+    if isinstance(given, str):
+        return group_named(given)
     if isinstance(given, ProcessGroup):
         return given
     if hasattr(given, "get_group"):

@@ -15,3 +15,8 @@ from flambeau.distributed.reduce_op import *  # noqa: F403
 from flambeau.distributed.rendezvous import *  # noqa: F403
 from flambeau.distributed.store import *  # noqa: F403
 from flambeau.distributed.work import *  # noqa: F403
+
+
+def _get_process_group_store(pg: ProcessGroup) -> Store:  # noqa: F405
+    """The store by which a group's ranks have found each other."""
+    return pg.store  # type: ignore[no-any-return]

@@ -34,14 +34,15 @@ def _number(name: str, value: Any, url: str, variable: str) -> int:
     return int(value)
 
 
-def tcp_store(host: str, port: int, rank: int, world_size: int, timeout: timedelta) -> Store:
+def tcp_store(host: str, port: int, rank: int, world_size: int, timeout: timedelta, libuv: bool | None = None) -> Store:
     """The store at an address: rank 0 serves it, unless the launcher does (TORCHELASTIC_USE_AGENT_STORE)."""
     from flambeau.distributed.tcp_store import TCPStore
 
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
         attempt = os.environ.get(ROUND) or os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         return PrefixStore(f"/worker/attempt_{attempt}", TCPStore(host, port, world_size, False, timeout))
-    return TCPStore(host, port, world_size, rank == 0, timeout, multi_tenant=True)
+    libuv = os.environ.get("USE_LIBUV", "1") == "1" if libuv is None else libuv
+    return TCPStore(host, port, world_size, rank == 0, timeout, multi_tenant=True, use_libuv=libuv)
 
 
 def _environment(rank: int, world_size: int, timeout: timedelta) -> Found:
@@ -79,7 +80,8 @@ def find(init_method: str, rank: int, world_size: int, timeout: timedelta) -> Fo
         return FileStore(parts.path, world_size), rank, world_size
     if not parts.port or not parts.hostname:
         raise ValueError(f"Error initializing torch.distributed using tcp:// rendezvous: host or port number missing in {init_method!r}")
-    return tcp_store(parts.hostname, parts.port, rank, world_size, timeout), rank, world_size
+    libuv = options["use_libuv"] == "1" if "use_libuv" in options else None
+    return tcp_store(parts.hostname, parts.port, rank, world_size, timeout, libuv), rank, world_size
 
 
 def rendezvous(url: str, rank: int = -1, world_size: int = -1, **kwargs: Any) -> Iterator[Found]:

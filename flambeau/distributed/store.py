@@ -44,7 +44,9 @@ class Store:
         self._timeout = DEFAULT_TIMEOUT
 
     def _do(self, operation: str, *fields: bytes) -> list[bytes]:
-        raise NotImplementedError(f"{type(self).__name__}: a Store of one's own must override set, get, add, wait, check, delete_key and their kin")
+        raise NotImplementedError(
+            f"Not implemented. {type(self).__name__}: a Store of one's own must override set, get, add, wait, check, delete_key and their kin"
+        )
 
     def _key(self, key: str) -> bytes:
         if not isinstance(key, str):
@@ -136,8 +138,9 @@ class Store:
         return int(self._do("length", self._key(key))[0])
 
     def has_extended_api(self) -> bool:
-        """True: `append`, `multi_get` and `multi_set` are there."""
-        return True
+        """Whether `append`, `multi_get` and `multi_set` are there: a store of one's own may leave them out."""
+        own = type(self)
+        return own._do is not Store._do or (own.append is not Store.append and own.multi_get is not Store.multi_get and own.multi_set is not Store.multi_set)
 
     def clone(self) -> Store:
         """A store over the same keys that another thread can use beside this one: the same object, which any thread can use."""
@@ -271,6 +274,8 @@ class PrefixStore(Store):
 
     def __init__(self, prefix: str, store: Store) -> None:
         super().__init__()
+        if not isinstance(store, Store):
+            raise ValueError(f"PrefixStore: the underlying store must be a Store, got {type(store).__name__}")
         self.prefix = prefix
         self.underlying_store = store
 
@@ -305,8 +310,20 @@ class PrefixStore(Store):
     def add(self, key: str, amount: int) -> int:
         return self.underlying_store.add(self._name(key), amount)
 
+    def has_extended_api(self) -> bool:
+        return self.underlying_store.has_extended_api()
+
     def append(self, key: str, value: Any) -> None:
-        self.underlying_store.append(self._name(key), value)
+        given, name = as_bytes(value, "append"), self._name(key)
+        if self.has_extended_api():
+            self.underlying_store.append(name, given)
+            return
+        before = b""
+        while (now := self.underlying_store.compare_set(name, before, before + given)) != before + given:  # another one was faster
+            before = now
+
+    def multi_set(self, keys: Sequence[str], values: Sequence[Any]) -> None:
+        self.underlying_store.multi_set([self._name(key) for key in keys], values)
 
     def compare_set(self, key: str, expected_value: Any, desired_value: Any) -> bytes:
         return self.underlying_store.compare_set(self._name(key), expected_value, desired_value)

@@ -92,7 +92,10 @@ class TCPStore(Store):
         wait_for_workers: bool = True, multi_tenant: bool = False, master_listen_fd: int | None = None, use_libuv: bool = True,
     ) -> None:  # fmt: skip
         super().__init__()
+        if world_size == 0:
+            raise ValueError("TCPStore world size cannot be 0: give the number of clients, or None for any")
         self.set_timeout(timeout)
+        self._libuv = use_libuv
         self.host, self.port = host_name, int(port)
         self._connections = threading.local()
         self._open: list[socket.socket] = []
@@ -164,8 +167,8 @@ class TCPStore(Store):
 
     @property
     def libuvBackend(self) -> bool:
-        """False: the server is Python."""
-        return False
+        """What was asked for by `use_libuv`: the server is Python in either case."""
+        return self._libuv
 
     def clone(self) -> Store:
         """Another client of the same server."""

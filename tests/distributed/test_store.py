@@ -201,3 +201,65 @@ def test_who_waits_is_woken_by_the_last_of_his_keys():
     join(threads[1])
     assert came[:2] == ["bc gave up", "a"] and sorted(came[2:]) == ["ab", "b"]
     assert not store._table._waiting
+
+
+class Own(dist.Store):
+    """A store of one's own, without what may be left out."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = HashStore()
+
+    def set(self, key, value):
+        self.inner.set(key, value)
+
+    def get(self, key):
+        return self.inner.get(key)
+
+    def compare_set(self, key, expected_value, desired_value):
+        return self.inner.compare_set(key, expected_value, desired_value)
+
+
+def test_stores_of_ones_own():
+    """Behind a PrefixStore what they leave out is made of what they have."""
+    own = Own()
+    store = PrefixStore("p", own)
+    assert not own.has_extended_api() and not store.has_extended_api() and HashStore().has_extended_api()
+    store.append("foo", "po")
+    store.append("foo", b"tato")
+    store.multi_set(["a", "b"], ["c", b"d"])
+    assert store.multi_get(["a", "b", "foo"]) == [b"c", b"d", b"potato"]
+    with pytest.raises(RuntimeError, match="Not implemented"):
+        own.append("foo", "bar")
+    with pytest.raises(ValueError, match="must be a Store"):
+        PrefixStore("p", None)
+    with pytest.raises(ValueError, match="world size cannot be 0"):
+        TCPStore("localhost", 1, 0, False)
+
+
+def test_collectives_by_a_store():
+    """Each rank a thread; who has not come is named."""
+    store, found = HashStore(), {}
+
+    def rank_of(rank):
+        each = dist._StoreCollectives(store, rank, 3)
+        each.barrier("start", timedelta(seconds=20))
+        gathered = each.gather_recv("g", str(rank)) if rank == 1 else each.gather_send("g", str(rank))
+        handed = each.scatter_send("s", ["a", "b", "c"]) if rank == 0 else each.scatter_recv("s")
+        one = each.broadcast_send("b", "x") if rank == 2 else each.broadcast_recv("b")
+        found[rank] = (each.all_sum("sum", rank + 1), each.all_gather("all", str(rank)), gathered, handed, one)
+
+    threads = [Thread(target=rank_of, args=(rank,)) for rank in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        join(thread)
+    every = [b"0", b"1", b"2"]
+    assert found == {0: (6, every, None, b"a", b"x"), 1: (6, every, every, b"b", b"x"), 2: (6, every, None, b"c", None)}
+    alone = dist._StoreCollectives(HashStore(), 1, 3)
+    for what, call in (("barrier", alone.barrier), ("barrier", alone.all_sum), ("all_gather", alone.all_gather), ("gather", alone.gather_recv)):
+        with pytest.raises(DistStoreError, match=f"{what} failed -- missing ranks: 0, 2"):
+            call(f"{what}{call}", *([] if call == alone.barrier else [3] if call == alone.all_sum else ["x"]), timedelta(milliseconds=5))
+    alone.broadcast_send("once", "x")
+    with pytest.raises(RuntimeError, match="Key once has already been used"):
+        alone.broadcast_recv("once")

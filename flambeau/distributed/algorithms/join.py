@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
+from flambeau.distributed.group import get_rank
 from flambeau.trace.once import warn_here
 
 
@@ -89,7 +90,7 @@ class Join:
         while _count(self._group, 0):
             if self._throw:
                 _count(self._group, 1)
-                raise RuntimeError("Detected at least one rank that exhausted inputs. Throwing across all ranks.")
+                raise RuntimeError(f"Rank {get_rank()} exhausted all inputs.")
             last = False
             rounds += 1
             if rounds == 1000:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from flambeau import fx
 from flambeau.distributed.pipelining.stage import PipelineStage
 from flambeau.nn.modules.module import Module
+from flambeau.trace.once import warn_here
 
 
 class SplitPoint(Enum):
@@ -87,11 +88,11 @@ class Pipe(Module):
             self.add_module(f"submod_{i}", stage)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """All stages, one after the other."""
+        """All stages, one after the other; the results as a tuple, as between stages."""
         result = self.get_stage_module(0)(*args, **kwargs)
         for i in range(1, self.num_stages):
             result = self.get_stage_module(i)(*(result if isinstance(result, tuple) else (result,)))
-        return result
+        return result if isinstance(result, tuple) else (result,)
 
     def get_stage_module(self, stage_idx: int) -> Module:
         """The module of a stage. ValueError for a number that there is not."""
@@ -123,7 +124,7 @@ def pipeline(
     """Record a model as a graph and cut it: at `split_spec` (name of a submodule: before or after it), where its forward calls pipe_split(), or where
     `split_policy`, a function of the graph's module, has put such calls.
 
-    `mb_args`, `mb_kwargs`: the arguments for one microbatch; parameters that they leave out have their defaults for good. ValueError where two stages would
+    `mb_args`, `mb_kwargs`: the arguments for one microbatch; parameters that they leave out have their defaults for good. A warning where two stages
     have the same parameter.
     """
     if split_spec is not None and split_policy is not None:
@@ -178,6 +179,8 @@ def _stages(module: Module, graph: fx.Graph) -> list[fx.GraphModule]:
                 output = fx.node.map_arg(node.args[0], copied)
             else:
                 known[node] = part.node_copy(node, copied)
+                if node.op == "placeholder" and node.args and not isinstance(node.args[0], (int, float, str, bool, type(None))):
+                    known[node].args = ()  # a default that code cannot spell (a tensor): the argument is one of those that were given
         if stage == count - 1:
             part.output(output)
         else:
@@ -197,7 +200,7 @@ def _check_shared(pipe: Pipe) -> None:
         for name, p in pipe.get_stage_module(stage).named_parameters():
             before = first.setdefault(id(p), (stage, name))
             if before[0] != stage:
-                raise ValueError(
-                    f"pipeline: the parameter {name} is used in stage {before[0]} (as {before[1]}) and in stage {stage}: ranks would train it apart; "
-                    "cut the model elsewhere"
+                warn_here(
+                    f"pipeline: the parameter {name} is used in stage {before[0]} (as {before[1]}) and in stage {stage}: ranks train it apart, unless their "
+                    "gradients are added up before each step; cut the model elsewhere"
                 )

@@ -155,6 +155,25 @@ if rank in (0, size - 1):
     dist.broadcast(y, src=size - 1, group=pair)
     keep("pair broadcast", y)
     found["pair ranks"] = dist.get_process_group_ranks(pair)
+from torch.distributed import _functional_collectives as functional  # noqa: E402
+from torch.distributed.collective_utils import all_gather, broadcast  # noqa: E402
+
+
+def failing():
+    """A function that fails on the last rank."""
+    if rank == size - 1:
+        raise ValueError("not here")
+    return rank
+
+
+world = dist.group.WORLD
+found["one function for all"] = (broadcast(lambda: f"from {rank}", rank=size - 1, pg=world), all_gather(lambda: rank * 2, "stage", world), broadcast(5))
+for name, call in {"all_gather": lambda: all_gather(failing, pg=world), "broadcast": lambda: broadcast(failing, rank=size - 1, pg=world)}.items():
+    try:
+        call()
+    except Exception as error:  # PyTorch's all_gather fails with another one
+        found[f"failure in {name}"] = str(error) if name == "broadcast" else "on all ranks"
+keep("by the group's name", functional.wait_tensor(functional.all_reduce(torch.full((3,), rank + 1.0), "sum", world.group_name)))
 sampler = torch.utils.data.distributed.DistributedSampler(list(range(11)), seed=3)
 found["sampler"] = list(sampler)
 dist.barrier()

@@ -193,6 +193,16 @@ if "mine" in sys.argv:  # PyTorch's rank without inputs steps with old gradients
             cross(model(x), y).backward()
             zero.step()
     found["zero join"] = numbers(model.module)
+    model, said = DDP(network()), ""
+    try:
+        with model.join(throw_on_early_termination=True):
+            for step in range(2 + rank):
+                x, y = batch(step)
+                cross(model(x), y).backward()
+    except RuntimeError as error:
+        said = str(error)
+    expected = "Rank 0 exhausted all inputs." if dist.get_rank() == 0 else "Detected at least one rank that exhausted inputs. Throwing across all ranks."
+    assert said.startswith(expected), said
     alone = network()
     optimizer = torch.optim.Adam(alone.parameters(), lr=0.01)
     for step in range(2 * size):
