@@ -121,8 +121,8 @@ def get_default_backend_for_device(device: Any) -> str:
 
 # Imported when they are asked for: programs that run in one process need none of them.
 _LAZY_MODULES = frozenset(
-    "_composable _functional_collectives _shard _tensor _tools algorithms checkpoint collective_utils constants device_mesh distributed_c10d elastic fsdp launcher nn "
-    "optim pipelining remote_device rpc run tensor utils".split()
+    "_composable _functional_collectives _shard _tensor _tools algorithms checkpoint collective_utils constants device_mesh distributed_c10d elastic fsdp "
+    "launcher nn optim pipelining remote_device rpc run tensor utils".split()
 )
 
 
