@@ -72,6 +72,7 @@ if TYPE_CHECKING:
 _all_gather_base = all_gather_into_tensor
 _reduce_scatter_base = reduce_scatter_tensor
 reduce_op = ReduceOp
+_Work = Work  # its older name
 
 
 def is_available() -> bool:
