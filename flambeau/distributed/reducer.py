@@ -14,6 +14,8 @@ from flambeau.distributed.agreement import collective
 from flambeau.distributed.collectives import broadcast_all
 from flambeau.distributed.ddp_logging import StepTimes
 from flambeau.distributed.memory import Memory
+from flambeau.distributed.reduce_op import ReduceOp
+from flambeau.distributed.sparse import all_reduce_sparse
 from flambeau.grad_modes import no_grad
 
 if TYPE_CHECKING:
@@ -60,6 +62,7 @@ class Reducer:
         self.names, self.parameters, self.group = list(parameters), list(parameters.values()), group
         self.finds_unused, self.static, self.bucket_bytes = finds_unused, static, bucket_bytes
         self.armed = False
+        self.sparse: set[int] = set()  # parameters whose gradients are sparse
         self._used: set[int] = set()  # parameters that passes since the last exchange have reached
         self.missing: list[str] = []  # parameters without a gradient in the last pass, where that is not allowed for
         self.joins = False  # ranks may have no inputs any more (join)
@@ -109,15 +112,21 @@ class Reducer:
                 p = self.parameters[i]
                 if p.grad is None:
                     p.grad = flambeau.zeros_like(p)
-                elif p.grad.is_sparse:
-                    p.grad = p.grad.to_dense()
+                if p.grad.is_sparse is not (i in self.sparse):
+                    p.grad = p.grad.to_sparse(1) if i in self.sparse else p.grad.to_dense()
             if self.hook is not None:
                 self._by_hook(wanted)
                 self.times.step_ends()
                 return
-            kinds = dict.fromkeys(self.parameters[i].grad.dtype for i in wanted)  # type: ignore[union-attr]
+            dense = [i for i in wanted if i not in self.sparse]
+            kinds = dict.fromkeys(self.parameters[i].grad.dtype for i in dense)  # type: ignore[union-attr]
             for kind in kinds:
-                self._mean([i for i in wanted if self.parameters[i].grad.dtype is kind], kind)  # type: ignore[union-attr]
+                self._mean([i for i in dense if self.parameters[i].grad.dtype is kind], kind)  # type: ignore[union-attr]
+            for i in wanted:
+                if i in self.sparse:
+                    gradient: Any = self.parameters[i].grad / self.divisor  # type: ignore[operator]
+                    all_reduce_sparse(self.group, gradient, ReduceOp.SUM, False)
+                    self.parameters[i].grad = gradient
             self.times.step_ends()
 
     def _anywhere(self, reached: set[int]) -> list[int]:
@@ -152,13 +161,14 @@ class Reducer:
         self.group.lane.now(run)
 
     def buckets(self, wanted: Sequence[int]) -> list[list[int]]:
-        """Parameters by buckets, the last first: as many bytes as fit, of one dtype each; the first bucket is a small one."""
+        """Parameters by buckets, the last first: as many bytes as fit, of one dtype each, a sparse one alone; the first bucket is small."""
         buckets: list[list[int]] = []
         filled, kind, limit = 0, None, min(self.bucket_bytes, 1 << 20)
         for i in reversed(wanted):
             p: Any = self.parameters[i]
             nbytes = p.numel() * p.dtype.itemsize
-            if not buckets or p.dtype is not kind or filled + nbytes > limit:
+            alone = i in self.sparse or (bool(buckets) and buckets[-1][0] in self.sparse)
+            if not buckets or alone or p.dtype is not kind or filled + nbytes > limit:
                 if buckets:
                     limit = self.bucket_bytes
                 buckets.append([])
@@ -174,12 +184,18 @@ class Reducer:
         self.times.mark("comm_start")
         for number, places in enumerate(buckets):
             parameters = [self.parameters[i] for i in places]
-            flat = flambeau.cat([p.grad.reshape(-1) for p in parameters])  # type: ignore[union-attr]
+            sparse = places[0] in self.sparse
+            flat: Any = parameters[0].grad if sparse else flambeau.cat([p.grad.reshape(-1) for p in parameters])  # type: ignore[union-attr]
             bucket = GradBucket(number, parameters, flat, number == len(buckets) - 1)
             future = self.hook(self.hook_state, bucket)
             # One bucket after the other: what a hook's callbacks start has then the same place among the collectives on each rank.
-            result = future.wait() if hasattr(future, "wait") else future
+            if not hasattr(future, "wait"):
+                raise RuntimeError(f"Communication hook: callback must return a torch.futures.Future object, but got {type(future).__name__}")
+            result = future.wait()
             flat = result[0] if isinstance(result, (list, tuple)) else result
+            if sparse:
+                parameters[0].grad = flat if flat.is_sparse else flat.to_sparse(1)
+                continue
             for part, p in zip(flat.split([p.numel() for p in parameters]), parameters, strict=True):
                 p.grad.copy_(part.view(p.shape))  # type: ignore[union-attr]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from flambeau.distributed.algorithms.join import Join, Joinable, JoinHook
 from flambeau.distributed.group import ProcessGroup, default_group, is_initialized, member
 from flambeau.grad_modes import no_grad
 from flambeau.nn.modules.module import Module
+from flambeau.nn.modules.sparse import Embedding, EmbeddingBag
 
 if TYPE_CHECKING:
     from flambeau.distributed.reducer import Reducer
@@ -66,6 +68,11 @@ class DistributedDataParallel(Module, Joinable):
             same_everywhere(list(trained.values()), group)
             self._send_state(0)
         self.reducer = Reducer(trained, group, self.find_unused_parameters, self.static_graph, self.bucket_bytes_cap)
+        self.reducer.sparse = {i for i, p in enumerate(trained.values()) if any(p is weight for weight in self._sparse_weights())}
+
+    def _sparse_weights(self) -> list[Any]:
+        """The tables whose gradients are sparse."""
+        return [each.weight for each in self.module.modules() if isinstance(each, (Embedding, EmbeddingBag)) and each.sparse]
 
     def _state(self) -> tuple[list[Tensor], list[Tensor]]:
         """The parameters, and the buffers."""
@@ -185,6 +192,7 @@ class DistributedDataParallel(Module, Joinable):
         """`hook(state, bucket)` exchanges each bucket's gradients in place of the mean; it returns a future of the flat tensor that they become."""
         if not callable(hook):
             raise TypeError("Communication hook must be callable.")
+        _check_annotations(hook)
         if self.reducer is not None:
             if self.reducer.hook is not None:
                 raise RuntimeError("register_comm_hook or register_builtin_comm_hook can only be called once.")
@@ -262,6 +270,20 @@ class _DDPJoinHook(JoinHook):
         all_reduce(last, ReduceOp.MAX, group)
         with no_grad():
             ddp._send_state(int(last.item()))
+
+
+def _check_annotations(hook: Any) -> None:
+    """ValueError where a communication hook says that it takes or returns something else. (Annotations that are text are not looked into.)"""
+    from flambeau.distributed.reducer import GradBucket
+    from flambeau.futures import Future
+
+    found = inspect.signature(hook)
+    bucket = found.parameters["bucket"].annotation if "bucket" in found.parameters else inspect.Parameter.empty
+    if bucket is not inspect.Parameter.empty and not isinstance(bucket, str) and bucket is not GradBucket:
+        raise ValueError(f"Communication hook: bucket annotation should be dist.GradBucket, got {bucket}")
+    result = found.return_annotation
+    if result is not inspect.Signature.empty and not isinstance(result, str) and getattr(result, "__origin__", result) is not Future:
+        raise ValueError(f"Communication hook: return annotation should be torch.futures.Future[torch.Tensor], got {result}")
 
 
 def _dump_DDP_relevant_env_vars() -> None:

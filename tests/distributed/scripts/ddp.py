@@ -124,6 +124,49 @@ for hook in ("allreduce_hook", "fp16_compress_hook", "bf16_compress_hook"):
     cross(model(torch.randn(6, 5, generator=generator)), four(generator)).backward()
     found[hook] = [p.grad.double().tolist() for p in model.parameters()]
 
+
+def fut(state, bucket):
+    """A hook of one's own: the mean by two steps."""
+    return dist.all_reduce(bucket.buffer(), async_op=True).get_future().then(lambda done: done.value()[0] / size)
+
+
+for own in (False, True):  # gradients of tables stay sparse, also where a rank has not used one
+    torch.manual_seed(5)
+    model = DDP(nn.ModuleList([nn.EmbeddingBag(10, 3, sparse=True), nn.Linear(3, 4), nn.Embedding(7, 3, sparse=True)]), find_unused_parameters=True)
+    model.module.forward = lambda x, m=model.module: m[1](m[0](x) + m[2](x[:, 0]))
+    if own:
+        model.register_comm_hook(None, fut)
+    optimizers = [torch.optim.SparseAdam([model.module[0].weight, model.module[2].weight], lr=0.1), torch.optim.SGD(model.module[1].parameters(), lr=0.1)]
+    generator = torch.Generator().manual_seed(rank)
+    for _ in range(3):
+        model.zero_grad()
+        cross(model(torch.randint(0, 7, (6, 2), generator=generator)), four(generator)).backward()
+        assert model.module[0].weight.grad.is_sparse and model.module[2].weight.grad.is_sparse
+        for optimizer in optimizers:
+            optimizer.step()
+    if "mine" in sys.argv:  # PyTorch wants one of each rank
+        model.zero_grad()
+        model.module.forward = lambda x, m=model.module: m[0](x) if rank == 0 else m[1](m[2](x[:, 0]))
+        model(torch.ones(2, 2, dtype=torch.int64)).sum().backward()
+        gradient = model.module[0].weight.grad
+        assert gradient.is_sparse and torch.equal(gradient.to_dense()[1], torch.full((3,), 2.0 / size)), gradient
+    found[f"sparse, own hook {own}"] = [p.double().tolist() for p in model.parameters()]
+
+
+def wrong_bucket(state, bucket: int):
+    """A hook that says that it takes something else."""
+
+
+def wrong_result(state, bucket: dist.GradBucket) -> int:
+    """A hook that says that it returns something else."""
+
+
+for hook in (3, wrong_bucket, wrong_result):
+    try:
+        DDP(nn.Linear(2, 2)).register_comm_hook(None, hook)
+    except (TypeError, ValueError) as error:
+        found[f"hook {hook if hook == 3 else hook.__name__}"] = f"{type(error).__name__} {str(error)[:45]}"
+
 for evenly in (True, False):
     torch.manual_seed(4)
     model = DDP(nn.Linear(2, 1))
