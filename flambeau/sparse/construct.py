@@ -101,6 +101,8 @@ def sparse_coo_tensor(
         return made.requires_grad_() if requires_grad else made
     given = indices if isinstance(indices, Tensor) else torch.as_tensor(indices)  # of any dtype, as in PyTorch: [[0.0, 1.7]] is [[0, 1]]
     index, data = (given.real if given.is_complex() else given).detach().to(torch.int64), _value_tensor(values, dtype, requires_grad)
+    if data is values:  # an alias: the program may change its tensor's shape in place
+        data = data.view_as(data) if data.requires_grad else data.detach()
     if index.ndim == 1 and index.numel() == 0:
         index = index.reshape(len(size) if size is not None else 0, 0)
     if index.ndim != 2:

@@ -18,9 +18,9 @@ HANDLERS: dict[str, Callable[..., Any]] = {}
 # Functions that map 0 to 0, of one argument: applied to the values of the coalesced tensor (as PyTorch's SparseUnaryOps does).
 ZERO_PRESERVING = (
     "abs asin asinh atan atanh ceil deg2rad erf erfinv expm1 floor frac log1p neg rad2deg relu round sgn sign signbit sin sinh sqrt "
-    "square tan tanh trunc isnan isinf isneginf isposinf nan_to_num conj positive"
+    "square tan tanh trunc isnan isinf isneginf isposinf nan_to_num conj conj_physical positive"
 ).split()
-_LINEAR = frozenset(("neg", "conj", "positive"))  # these may be applied to duplicates
+_LINEAR = frozenset(("neg", "conj", "conj_physical", "positive"))  # these may be applied to duplicates
 
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])

@@ -256,3 +256,20 @@ def test_variables_are_new_leaves_over_the_same_memory(kind: str, requires_grad:
             v.mul_(5)
         found.append((facts, x.tolist()))
     assert found[0] == found[1]
+
+
+def test_inner_names_of_disabled_hooks() -> None:
+    """torch._C._autograd says and asks what disable_saved_tensors_hooks does."""
+    inner = ft._C._autograd
+    for call in (lambda: graph.disable_saved_tensors_hooks("not here"), None):
+        assert inner._saved_tensors_hooks_is_enabled()
+        if call is None:
+            inner._saved_tensors_hooks_disable("not here")
+            assert inner._saved_tensors_hooks_get_disabled_error_message() == "not here"
+            with pytest.raises(RuntimeError, match="not here"), graph.saved_tensors_hooks(lambda t: t, lambda t: t):
+                pass
+            inner._saved_tensors_hooks_enable()
+        else:
+            with call():
+                assert not inner._saved_tensors_hooks_is_enabled()
+    assert inner._saved_tensors_hooks_get_disabled_error_message() is None

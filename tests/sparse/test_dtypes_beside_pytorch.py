@@ -62,3 +62,23 @@ def test_all_pairs_of_dtypes(name: str, kinds: str) -> None:
         assert ours[2] == pytest.approx(theirs[2], rel=1e-6), (names, ours, theirs)
     takes = not name.startswith(("div", "floor")) or kinds in ("sparse zero-dim", "sparse number")
     assert seen or not takes or (name[:3] in ("add", "sub") and kinds in ("sparse dense", "sparse zero-dim", "sparse number"))
+
+
+def test_indices_and_values_keep_their_shape() -> None:
+    """The program may change the shape of what it has given in place."""
+    for m in (ft, torch):
+        i, v = m.tensor([[0], [1]]), m.tensor([[3.0, 4.0, 5.0]])
+        t = m.sparse_coo_tensor(i, v, (1, 2, 3))
+        i.resize_(2, 3)
+        v.resize_(4, 5)
+        assert t.coalesce().indices().tolist() == [[0], [1]]
+        assert t.coalesce().values().tolist() == [[3.0, 4.0, 5.0]]
+        weight = m.tensor([3.0, 4.0], requires_grad=True)
+        (m.sparse_coo_tensor(m.tensor([[0, 1]]), weight, (3,)).to_dense() ** 2).sum().backward()
+        assert weight.grad is not None and weight.grad.tolist() == [6.0, 8.0]
+
+
+def test_conjugates() -> None:
+    for m in (ft, torch):
+        for values in ([1 + 2j, 0], [1, 0]):
+            assert m.tensor(values).to_sparse().conj_physical().to_dense().tolist() == [complex(values[0]).conjugate(), 0]

@@ -166,7 +166,7 @@ def __getattr__(name: str) -> Any:
         from flambeau.library import Tag
 
         return Tag
-    if name in ("_nn", "_functorch", "_cpu"):
+    if name in ("_nn", "_functorch", "_cpu", "_autograd"):
         import importlib
 
         return importlib.import_module(f"flambeau._C.{name}")
