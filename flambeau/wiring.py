@@ -36,6 +36,7 @@ HOMES |= {
         "differentiate_batched": "flambeau.func.pullback",
         "grad_under_levels": "flambeau.func.pullback",
     },
+    "flambeau.autograd.node": {"saved": "flambeau.autograd.saved_values", "rules_of": "flambeau.autograd.saved_values"},
     "flambeau.autograd.forward_ad": {"jvp_level": "flambeau.func.forward:JvpLevel", "check_tangent": "flambeau.func.forward_mode"},
     "flambeau.autograd.functional": {
         "tracking_scope": "flambeau.func.tracking:Scope",

@@ -15,16 +15,28 @@ from flambeau.autograd.given_up import WRITE
 from flambeau.autograd.hooks import RemovableHandle, register_hook, register_post_accumulate_grad_hook
 from flambeau.autograd.node_edges import Part, part_of
 from flambeau.autograd.node_names import camel
-from flambeau.autograd.saved_values import rules_of, saved
 from flambeau.autograd.segment import BY_NUMBER, WATCHED
 from flambeau.trace.arrival import value_at
 from flambeau.trace.meta import meta
 from flambeau.trace.objects import bare, is_view
 from flambeau.trace.recorder import Trace, local
 from flambeau.trace.state import ALIAS
+from flambeau.upward import upward
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
+
+
+@upward
+def saved(node: Node, name: str) -> Any:
+    """What a node has saved under this name (autograd/saved_values.py)."""
+    raise NotImplementedError
+
+
+@upward
+def rules_of(node: Node) -> dict[str, Any]:
+    """The names of what a node has saved."""
+    raise NotImplementedError
 
 
 class _NotKept(Sequence[Any]):
