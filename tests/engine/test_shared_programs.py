@@ -41,6 +41,7 @@ def shared(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
 
     forget_edges()
     monkeypatch.setattr(class_plans, "_sharing", sharing)
+    monkeypatch.setattr(class_plans, "SHARED_AFTER", 2)
     yield found
     classes.ENABLED[0] = True
 
