@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from flambeau.trace.evaluate import TracePlan
     from flambeau.trace.recorder import Trace
 
-SHARED_AFTER: Final = 4  # sizes of a plan over symbols, before they share a program, which costs as much as ten programs of exact sizes
+SHARED_AFTER: Final = 4  # sizes of a plan over symbols, before they share a program, whose function is compiled first
 OWN_AFTER: Final = 8  # runs at the same sizes, before these get a program of their own
 MOST_VARIANTS: Final = 12  # plans of one model for the same living results, before sizes are planned one by one
 
