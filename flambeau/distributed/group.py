@@ -127,10 +127,13 @@ class ProcessGroup:
 
     # -- as PyTorch's process groups have them: collectives that go on beside the program -------------------------------------------
     def allreduce(self, tensors: Any, op: Any = None) -> Any:
-        """all_reduce of a list of tensors; a Work."""
+        """all_reduce of a list of tensors, or of one sparse one; a Work."""
+        from flambeau.distributed.collectives import all_reduce
         from flambeau.distributed.reduce_op import ReduceOp
         from flambeau.distributed.reductions import all_reduce_coalesced
 
+        if isinstance(tensors, (list, tuple)) and len(tensors) == 1 and tensors[0].is_sparse:
+            return all_reduce(tensors[0], ReduceOp.SUM if op is None else getattr(op, "reduceOp", op), self, async_op=True)
         return all_reduce_coalesced(tensors, ReduceOp.SUM if op is None else getattr(op, "reduceOp", op), self, async_op=True)
 
     def broadcast(self, tensors: Any, root: int = 0) -> Any:

@@ -192,7 +192,12 @@ class DistributedDataParallel(Module, Joinable):
         """`hook(state, bucket)` exchanges each bucket's gradients in place of the mean; it returns a future of the flat tensor that they become."""
         if not callable(hook):
             raise TypeError("Communication hook must be callable.")
-        _check_annotations(hook)
+        try:
+            _check_annotations(hook)
+        except ValueError as error:
+            if self.reducer is not None:
+                self.reducer.times.error = str(error)
+            raise
         if self.reducer is not None:
             if self.reducer.hook is not None:
                 raise RuntimeError("register_comm_hook or register_builtin_comm_hook can only be called once.")
