@@ -44,6 +44,7 @@ HOMES |= {
         "jacfwd": "flambeau.func.forward_mode",
     },
     "flambeau.autograd.gradcheck": {"make_tensor": "flambeau.testing.creation"},
+    "flambeau.compiler.kernels.tiled": {"program_of": "flambeau.tile.kernels"},
     "flambeau.compiler": {"_torch_compiler": "flambeau.compiling:named"},
     "flambeau.runtime.select": {"emitter": "flambeau.compiler.kernels.select"},
     "flambeau.runtime.random": {"fill_emitter": "flambeau.compiler.kernels.random_emitters"},

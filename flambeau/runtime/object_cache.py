@@ -86,7 +86,7 @@ def version() -> str:
     root = Path(__file__).parent.parent
     compiler = root / "compiler"
     digest = hashlib.sha256(llvmlite.__version__.encode())
-    for path in (compiler, compiler / "emit", compiler / "kernels", compiler / "lower", root / "runtime"):
+    for path in (compiler, *(compiler / room for room in ("emit", "kernels", "lower", "tile")), root / "tile", root / "tile" / "kernels", root / "runtime"):
         for name in sorted(os.listdir(path)):
             if name.endswith(".py") and (path.name != "runtime" or name in ("jit.py", "native.py", "target.py")):
                 content = (path / name).read_bytes()

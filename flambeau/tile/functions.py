@@ -13,7 +13,7 @@ from typing import Any
 
 from flambeau.compiler.tile import interpret
 from flambeau.compiler.tile.build import Build
-from flambeau.compiler.tile.ir import Op, Pointer, TileError, Type
+from flambeau.compiler.tile.ir import Op, Pointer, Program, TileError, Type
 from flambeau.compiler.tile.kernel import Kernel
 from flambeau.dtypes import BY_NAME, bool_, float32, int32, int64, uint64
 from flambeau.runtime.target import DEVICES, Target
@@ -163,19 +163,13 @@ class Launched:
         params: list[tuple[str, Type]] = []
         for name, v in arguments.items():
             self._declare(name, v, params, name in function.constants)
-        b = Build(function.__name__, params)
-        left = [tensor(p) for p in b.program.params]
-        before = set_build(b)
+
+        def scope(left: list[tensor]) -> dict[str, Any]:
+            return {n: self._parameter(n, v, left, n in function.constants) for n, v in arguments.items()}
+
+        program, generator = expanded(function, params, scope)
         try:
-            scope = {n: self._parameter(n, v, left, n in function.constants) for n, v in arguments.items()}
-            generator = Generator(function, scope)
-            result = generator.run()
-        finally:
-            set_build(before)
-        if result is not None:
-            raise CompilationError(function.file, function.first_line, "", f"{function.__name__}: a kernel that is launched returns nothing")
-        try:
-            self.kernel = Kernel(b.program, Target.host())
+            self.kernel = Kernel(program, Target.host())
         except TileError as error:
             raise generator.fail(error) from None
 
@@ -305,6 +299,21 @@ class Launched:
         except TileError as error:
             raise Generator(self.function, {}).fail(error) from None
         return jit.assembly(text, machine)
+
+
+def expanded(function: JITFunction, params: list[tuple[str, Type]], scope: Callable[[list[tensor]], dict[str, Any]]) -> tuple[Program, Generator]:
+    """The program of a kernel with these parameters, and who made it; `scope` gives the function's arguments, of which the parameters are taken from the
+    front of a list."""
+    b = Build(function.__name__, params)
+    before = set_build(b)
+    try:
+        generator = Generator(function, scope([tensor(p) for p in b.program.params]))
+        result = generator.run()
+    finally:
+        set_build(before)
+    if result is not None:
+        raise CompilationError(function.file, function.first_line, "", f"{function.__name__}: a kernel that is launched returns nothing")
+    return b.program, generator
 
 
 def _recording() -> bool:

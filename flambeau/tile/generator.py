@@ -296,9 +296,9 @@ class Generator:
             return self._unrolled(s, loop)
         if not isinstance(loop, language.range):
             raise Unsupported("a loop in a kernel goes over range, tl.range or tl.static_range, or over a tuple")
-        bounds = [number(v) for v in (loop.start, loop.stop, loop.step)]
-        d = int64 if any(v.type.element is not int32 for v in bounds) else int32
-        bounds = [cast(v, d) for v in bounds]
+        given = [unwrap(v) for v in (loop.start, loop.stop, loop.step)]
+        d = int64 if any(number(v).type.element is not int32 for v in given) else int32
+        bounds = [build().constant(v, d) if type(v) is int else cast(number(v), d) for v in given]
         names = [n for n in self._carried(s.body) if not (isinstance(s.target, ast.Name) and n == s.target.id)]
         index = Value(Type(d), None, ast.unparse(s.target))
 

@@ -59,8 +59,11 @@ def fdiv(x: Any, y: Any, ieee_rounding: Any = False) -> tensor:
 
 
 def fma(x: Any, y: Any, z: Any) -> tensor:
-    """x y + z; here the product is rounded, too."""
-    return binary("add", binary("mul", x, y), z)  # type: ignore[no-any-return]
+    """x y + z, rounded once."""
+    left, right = pair(x, y)
+    first, third = pair(tensor(left), z)
+    second, _ = pair(tensor(right), tensor(third))
+    return tensor(build().pointwise("fma", first, second, third))
 
 
 def abs(x: Any) -> Any:

@@ -382,3 +382,18 @@ def test_classes_that_packages_derive_from():
     with pytest.raises(ValueError, match="no signed integer of 7 bits"):
         core.get_int_dtype(7, True)
     assert modules()["triton.language.standard"]._log2(tl.constexpr(64)).value == 6
+
+
+@tl.jit
+def fused(out, x, y, z, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(out + at, tl.fma(tl.load(x + at), tl.load(y + at), tl.load(z)))
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64", "int32"])
+def test_fma_rounds_once(way, kind):
+    small = {"float32": 2.0**-12, "float64": 2.0**-30, "int32": 3}[kind]
+    x, y, z = (flambeau.full((n,), v, dtype=getattr(flambeau, kind)) for n, v in ((16, 1 + small), (16, 1 - small), (1, -1)))
+    out = flambeau.empty_like(x)
+    fused[(1,)](out, x, y, z, BLOCK=16)
+    assert (out == -small * small).all()

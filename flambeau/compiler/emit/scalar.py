@@ -149,7 +149,7 @@ def apply(b: Builder, op: str, dtype_in: dtype, values: Sequence[Value], width: 
         return xs[0].name
     if op == "imag_part":
         return xs[0].like(0).name
-    result = _apply_real(op, d, xs)
+    result = _fused(d, *xs) if op == "fma" else _apply_real(op, d, xs)
     if result is None:
         raise _unknown(op, d)
     return result.name
@@ -173,6 +173,13 @@ def _apply_real(op: str, d: dtype, xs: list[Lanes]) -> Lanes | None:
     else:
         return None
     return result if op in _EXACT else narrow(d, result)
+
+
+def _fused(d: dtype, x: Lanes, y: Lanes, z: Lanes) -> Lanes | None:
+    """x * y + z: of floats rounded once (of narrow ones as float, then to their dtype)."""
+    if d is bool_:
+        return None
+    return narrow(d, x.fma(y, z)) if d.is_floating_point else x * y + z
 
 
 def _nextafter_narrow(d: dtype, a: Lanes, c: Lanes) -> Lanes:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from flambeau.compiler.graph import Graph, Value
 from flambeau.compiler.kernel import Address, Function, Kernel, Scratch, Word
@@ -23,7 +24,7 @@ from flambeau.compiler.kernels.matmul_halves import form_of, halves_way
 from flambeau.compiler.kernels.matmul_pack import packed_way
 from flambeau.compiler.kernels.matmul_parts import PARTS, parts_pay, parts_way
 from flambeau.compiler.kernels.matmul_prepacked import Panels, Prepacked
-from flambeau.compiler.kernels.matmul_small import ITEM_OPERATIONS, UNREAD, height_of, is_small, small_body
+from flambeau.compiler.kernels.matmul_small import ITEM_OPERATIONS, height_of, is_small
 from flambeau.compiler.kernels.matmul_split import READ_BY_SUM, count_parts, sum_body
 from flambeau.compiler.kernels.matmul_tiles import tile_way
 from flambeau.compiler.kernels.matrix_rows import COLUMNS, rows_body, scratch_bytes
@@ -39,7 +40,8 @@ from flambeau.compiler.kernels.matrix_vector import (
     most_rows,
     sweep_body,
 )
-from flambeau.dtypes import dtype
+from flambeau.compiler.kernels.tiled import Words, describe_tiled
+from flambeau.dtypes import BY_NAME, dtype
 from flambeau.runtime.target import Target
 from flambeau.symbols import maximum, roughly, roughly_less
 
@@ -252,7 +254,7 @@ def _product_kernel(
     sizes = product.m, product.n, product.k, product.batches
     plain = epilogue is None and panels is None and product.splits == 1
     if plain and is_small(element, facts, *sizes, host) and not _in_parts(host, element.name, *sizes[:3]):
-        return _small_kernel(product, facts, host, described)
+        return _small_kernel(product, facts, BY_NAME[element.name], host, node_index)
     way = _way(facts, *sizes, host)
     blocking = way.blocking
     words = _common_words(product, facts) | {
@@ -308,18 +310,30 @@ def _vector_kernel(kind: str, product: Product, facts: Facts, host: Target, desc
     return described(f"matmul:{kind}:{facts.key()}", write, facts, words, units=units * product.batches, min_units=min_units)
 
 
-def _small_kernel(product: Product, facts: Facts, host: Target, described: Callable[..., Kernel]) -> Kernel:
+def _small_kernel(product: Product, facts: Facts, kind: dtype, host: Target, node_index: int) -> Kernel:
     """The kernel of many small products (matmul_small.py)."""
-    facts = replace(facts, batch_dims=max(1, len(product.batch)), tile=replace(facts.tile, rows=1, vectors=1))
-    vectors = ceil_div(product.n, facts.tile.width)
+    lanes = facts.tile.width
+    vectors = ceil_div(product.n, lanes)
     height = height_of(roughly(product.m), vectors, host.registers)
     while product.m < height:  # the last rows start earlier, but not before the first one
         height -= 1
     # As of the blocked product: a thread is worth its start from a million operations on.
     min_units = maximum(1, 1_000_000 // (2 * product.m * product.n * product.k + ITEM_OPERATIONS))
-    key = f"matmul:small:{vectors}x{height}:{facts.key()}"
-    words = {name: word for name, word in _common_words(product, facts).items() if name not in UNREAD}
-    return described(key, partial(small_body, facts, vectors, height), facts, words, units=product.batches, min_units=min_units)
+    a, b, c = product.a, product.b, product.c
+    words: Words = {"a": a.word, "b": b.word, "c": c.word, "m": product.m, "n": product.n, "k": product.k, "a_row": a.row, "a_column": a.column,
+                    "b_row": b.row, "c_row": c.row, "batch": tuple(product.batch) or ((1, 0, 0, 0),)}  # fmt: skip
+    return describe_tiled(
+        f"matmul_{facts.element.name}", "products.small", words, dict.fromkeys("abc", kind), {"HEIGHT": height, "VECTORS": vectors, "LANES": lanes},
+        host.vector_bits, units=product.batches, min_units_per_thread=min_units, **_work(product, facts.element, node_index),
+    )  # fmt: skip
+
+
+def _work(product: Product, element: Element, node_index: int) -> dict[str, Any]:
+    """What a kernel reads, writes and does."""
+    operations = 2 * product.m * product.n * product.k * product.batches * (4 if element.parts == 2 else 1)
+    nbytes = (product.m * product.k + product.k * product.n) * element.itemsize + product.m * product.n * element.result.itemsize
+    reads = tuple(dict.fromkeys((product.a.root, product.b.root)))
+    return {"reads": reads, "writes": (product.c.root,), "bytes": nbytes * product.batches, "operations": operations, "nodes": (node_index,)}
 
 
 def _common_words(product: Product, facts: Facts) -> dict[str, Word]:
@@ -344,10 +358,7 @@ def _kernel(
     element = facts.element
     for name, function in (late or {}).items():
         add_reader(words, name, function)
-    operations = 2 * product.m * product.n * product.k * product.batches * (4 if element.parts == 2 else 1)
-    nbytes = (product.m * product.k + product.k * product.n) * element.itemsize + product.m * product.n * element.result.itemsize
     return describe(
         f"matmul_{element.name}", f"{key}:{facts.vector_bits}", write, words, helpers=helpers, constants=constants, epilogue=epilogue,
-        reads=tuple(dict.fromkeys((product.a.root, product.b.root))), writes=(product.c.root,), units=units,
-        bytes=nbytes * product.batches, operations=operations, nodes=(node_index,), min_units_per_thread=min_units, grain=grain,
+        units=units, min_units_per_thread=min_units, grain=grain, **_work(product, element, node_index),
     )  # fmt: skip

@@ -24,6 +24,7 @@ BINARY: Final = frozenset(
     ("add", "sub", "mul", "div", "div_trunc", "div_floor", "remainder", "fmod", "maximum", "minimum", "fmax", "fmin", "pow", "atan2", "hypot",
      "copysign", "nextafter", "bitwise_and", "bitwise_or", "bitwise_xor", "shift_left", "shift_right", *COMPARISONS)
 )  # fmt: skip
+TERNARY: Final = frozenset(("fma",))  # x * y + z, rounded once
 ATOMICS: Final = ("add", "max", "min", "and", "or", "xor", "xchg", "cas")
 
 
@@ -106,6 +107,8 @@ def _pointwise(types: list[Type], attrs: dict[str, Any], regions: Sequence[Regio
         _count(op, types, 1)
     elif op in BINARY:
         _count(op, types, 2)
+    elif op in TERNARY:
+        _count(op, types, 3)
     else:
         raise fail(f"there is no pointwise operation {op!r}")
     shape = _same_shape(op, types)
@@ -114,8 +117,9 @@ def _pointwise(types: list[Type], attrs: dict[str, Any], regions: Sequence[Regio
     for t in types:
         if t.is_pointer:
             raise fail(f"{op}: takes numbers, got {t}")
-    if len(types) == 2 and types[0].element is not types[1].element:
-        raise fail(f"{op}: both operands must have one dtype, got {types[0]} and {types[1]}")
+    for t in types[1:]:
+        if t.element is not types[0].element:
+            raise fail(f"{op}: {'both' if len(types) == 2 else 'all'} operands must have one dtype, got {types[0]} and {t}")
     if op == "cast":
         return [Type(attrs["dtype"], shape)]
     if op in COMPARISONS or op == "isnan":

@@ -9,18 +9,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from flambeau.compiler.emit.code import Array, Cell, Code
+from flambeau.compiler.emit.code import ELEMENT_BYTES, Array, Cell, Code
 from flambeau.compiler.emit.lanes import Lanes
 from flambeau.compiler.tile import whole
 from flambeau.compiler.tile.forms import Buffer, Form, Registers, Shifted, Uniform, dense, element_of, memory_element
 from flambeau.compiler.tile.ir import Op, Pointer, Program, Region, Type, Value, walk
 from flambeau.compiler.tile.products import multiply
-from flambeau.compiler.tile.reading import Reading
+from flambeau.compiler.tile.reading import Reading, root
 from flambeau.compiler.tile.regions import identity
-from flambeau.compiler.tile.segment import Nest, Segment, fill
+from flambeau.compiler.tile.segment import VECTORS, Nest, Segment, fill
 from flambeau.dtypes import dtype, float32
 from flambeau.runtime.target import Target
 
+MOST_LOCALS = 512  # blocks in local variables: at most 256 bytes each
 _JOINING = ("pointwise", "bitcast", "load", "store", "reduce")
 # The words after the parameters.
 WORDS = ("grid x", "grid y", "grid z", "scratch", "scratch bytes", "error")
@@ -49,7 +50,7 @@ class Lowering:
         self.r = Reading(self.c)
         self.forms = self.r.forms
         self.used = 0  # bytes of scratch memory
-        self.buffers = 0
+        self.buffers = self.locals = 0
         self.messages: list[Op] = []
         self.kept: list[Value] = []
         self.pending: Segment | None = None
@@ -77,8 +78,7 @@ class Lowering:
     # -- the kernel -------------------------------------------------------------------------------------------------
     def kernel(self, symbol: str) -> Lowered:
         c = self.c
-        for i, p in enumerate(self.program.params):
-            self.forms[id(p)] = self._argument(c.word(f"p{i}"), p.type)
+        self._parameters()
         base = c.array("scratch", "i8")
         self.scratch = base.at(c.named("i64", "%worker") * c.word("scratch bytes"))
         with c.for_(c.named("i64", "%begin"), c.named("i64", "%end")) as unit:
@@ -91,6 +91,13 @@ class Lowering:
     def grid_size(self, axis: int) -> Lanes:
         return self.c.word("grid " + "xyz"[axis])
 
+    def _parameters(self) -> None:
+        for i, p in enumerate(self.program.params):
+            word = self.c.word(f"p{i}")
+            self.forms[id(p)] = self._argument(word, p.type)
+            if p.type.is_pointer:
+                self.r.bases[id(p)] = word, self.c.b.op(f"inttoptr i64 {word.name} to ptr")
+
     def _argument(self, word: Lanes, t: Type) -> Lanes:
         element = element_of(t.element)
         if element in ("float", "double"):
@@ -99,11 +106,13 @@ class Lowering:
         return word if element == "i64" else word.to(element, "trunc")
 
     def buffer(self, t: Type) -> Buffer:
-        """New scratch memory for a block."""
+        """New memory for a block: of one that a loop nest takes in one round a local variable, which becomes registers; else scratch memory."""
         element = memory_element(t.element)
-        size = {"i8": 1, "i16": 2, "i32": 4, "i64": 8, "float": 4, "double": 8}[element]
-        at, self.used = self.used, self.used + (t.numel * size + 63) // 64 * 64
         self.buffers += 1
+        if t.numel == t.shape[-1] <= VECTORS * self.target.lanes and self.locals < MOST_LOCALS:
+            self.locals += 1
+            return Buffer(self.c.local_array(element, t.numel), dense(t.shape), self.buffers)
+        at, self.used = self.used, self.used + (t.numel * ELEMENT_BYTES[element] + 63) // 64 * 64
         return Buffer(Array(self.c, self.scratch.at(at).pointer, element), dense(t.shape), self.buffers)
 
     # -- operations in order ----------------------------------------------------------------------------------------
@@ -118,7 +127,7 @@ class Lowering:
             getattr(self, "_" + op.kind)(op)
         elif op.kind == "program_id" or op.kind == "num_programs":
             word = self.place[op.attrs["axis"]] if op.kind == "program_id" else self.grid_size(op.attrs["axis"])
-            self.forms[id(op.results[0])] = word.to("i32", "trunc")
+            self.forms[id(op.results[0])] = word.to("i32", "trunc nsw")
         elif op.kind in _JOINING and self._joins(op):
             self._join(op)
         elif op.kind in (*_JOINING, "offset", "constant", "broadcast", "iota", "permute") or (op.kind == "reshape" and self.r.is_virtual(op.results[0])):
@@ -149,7 +158,9 @@ class Lowering:
             if not v.shape:
                 if any(id(o) in self.results for o in op.operands):
                     self.flush()
-                self.forms[id(v)] = self.r.spread(self.r.at(v, ()), v.type.element, 1)
+                found = self.forms[id(v)] = self.r.spread(self.r.at(v, ()), v.type.element, 1)
+                if op.kind == "offset" and id(op.operands[0]) in self.r.bases:
+                    self.r.bases[id(v)] = found, self.r.pointer(op.operands[0], found)
 
     # -- segments ---------------------------------------------------------------------------------------------------
     def _join(self, op: Op) -> None:
@@ -521,15 +532,6 @@ class Carried:
             return self.place
         assert self.cell is not None
         return self.cell.get() if self.steps is None else Shifted(self.start, self.cell.get())
-
-
-def root(v: Value) -> Value | None:
-    """The parameter that a pointer comes from, None if that is not known."""
-    while v.op is not None:
-        if v.op.kind not in ("offset", "broadcast", "reshape", "permute", "bitcast"):
-            return None
-        v = v.op.operands[0]
-    return v
 
 
 def written(program: Program) -> list[int] | None:

@@ -33,6 +33,8 @@ _CHEAP: Final = frozenset(
     ("add", "sub", "mul", "where", "cast", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "maximum", "minimum", "neg", *COMPARISONS)
 )
 _MOVES: Final = frozenset(("broadcast", "permute"))
+# What gives pointers into the memory of its first operand.
+SAME_MEMORY: Final = frozenset(("offset", "broadcast", "reshape", "permute", "bitcast"))
 
 
 def inserts_ones(source: tuple[int, ...], to: tuple[int, ...]) -> bool:
@@ -47,6 +49,7 @@ class Reading:
         self.c = c
         self.forms: dict[int, Form] = {}
         self.memos: list[dict[Any, AtLanes]] = [{}]
+        self.bases: dict[int, tuple[Lanes, str]] = {}  # of scalar pointers, by id: the address, and the same as a pointer of LLVM's
         self._virtual: dict[int, bool] = {}
         self._coordinates: list[Coordinates] = []  # alive as long as memos name them
 
@@ -69,6 +72,8 @@ class Reading:
         if op.kind == "bitcast":
             return all(self.is_virtual(o) or not o.shape for o in op.operands)
         if op.kind != "pointwise" or op.attrs["op"] not in _CHEAP:
+            return False
+        if op.attrs["op"] in COMPARISONS and v.type.numel <= self.c.b.target.lanes:  # a mask stays in its register
             return False
         elements = [o.type.element for o in (*op.operands, v)]
         whole = all(isinstance(e, Pointer) or e.category < 2 for e in elements)
@@ -297,6 +302,16 @@ class Reading:
             by = by * size
         return self._add(xs[0], by)
 
+    def pointer(self, v: Value, address: Lanes) -> str:
+        """An address that was computed for a pointer, to be read or written: as what it is beyond a scalar pointer that it comes from, where there is one, as
+        LLVM folds such sums into the operands of instructions."""
+        while id(v) not in self.bases:
+            if v.op is None or v.op.kind not in SAME_MEMORY:
+                return self.c.b.op(f"inttoptr i64 {address.name} to ptr")
+            v = v.op.operands[0]
+        start, base = self.bases[id(v)]
+        return self.c.b.gep("i8", base, (address - start).name)
+
     # -- scratch memory ---------------------------------------------------------------------------------------------
     def _index(self, buffer: Buffer, at: Coordinates) -> tuple[Lanes | int, int, int]:
         """(element, width, stride of the lanes) of a place in a buffer."""
@@ -336,6 +351,15 @@ class Reading:
         places = self.c.iota("i64", width) * stride
         pointers = self.c.b.op(f"getelementptr {array.element}, ptr {array.address(index)}, <{width} x i64> {places.name}")
         convert.scatter_elements(self.c.b, x, pointers, None, 1)
+
+
+def root(v: Value) -> Value | None:
+    """The parameter that a pointer comes from, None if that is not known."""
+    while v.op is not None:
+        if v.op.kind not in SAME_MEMORY:
+            return None
+        v = v.op.operands[0]
+    return v
 
 
 def _linear(base: Lanes, step: int) -> AtLanes:

@@ -157,8 +157,8 @@ class Nest:
             return None
         return self.r.lanes(op.operands[first], at, self.width).name
 
-    def _pointer(self, address: Lanes) -> str:
-        return self.c.b.op(f"inttoptr i64 {address.name} to ptr")
+    def _pointer(self, op: Op, address: Lanes) -> str:
+        return self.r.pointer(op.operands[0], address)
 
     def _pointers(self, addresses: Lanes) -> str:
         width = addresses.width
@@ -171,13 +171,13 @@ class Nest:
         where = r.at(op.operands[0], at)
         mask = self._mask(op, at, 1)
         if isinstance(where, Uniform) and mask is None:
-            return Uniform(Lanes(self.c.b, element_of(e), 1, str(convert.load(self.c.b, d, self._pointer(where.value), 1))))
+            return Uniform(Lanes(self.c.b, element_of(e), 1, str(convert.load(self.c.b, d, self._pointer(op, where.value), 1))))
         if isinstance(where, Uniform) and width == 1:
-            x = Lanes(self.c.b, element_of(e), 1, str(convert.load(self.c.b, d, self._pointer(where.value), 1, mask)))
+            x = Lanes(self.c.b, element_of(e), 1, str(convert.load(self.c.b, d, self._pointer(op, where.value), 1, mask)))
         elif isinstance(where, Linear) and where.step == d.itemsize:
-            x = Lanes(self.c.b, element_of(e), width, str(convert.load(self.c.b, d, self._pointer(where.base), width, mask)))
+            x = Lanes(self.c.b, element_of(e), width, str(convert.load(self.c.b, d, self._pointer(op, where.base), width, mask)))
         elif isinstance(where, Lanes):
-            x = self._looked_at(where, d, e, mask)
+            x = self._looked_at(op, where, d, e, mask)
         else:
             pointers = self._pointers(r.spread(where, int64, width))
             x = Lanes(self.c.b, element_of(e), width, str(convert.gather_at(self.c.b, d, pointers, width, mask)))
@@ -195,13 +195,13 @@ class Nest:
             other = other & Lanes(c.b, "i1", width, mask)
         return first, Lanes(c.b, "i1", 1, other.any()) ^ 1
 
-    def _looked_at(self, addresses: Lanes, d: dtype, e: object, mask: str | None) -> Lanes:
+    def _looked_at(self, op: Op, addresses: Lanes, d: dtype, e: object, mask: str | None) -> Lanes:
         """A load from addresses that nothing is known of: one load where they follow one another, else a gather."""
         c, width, element = self.c, addresses.width, element_of(e)  # type: ignore[arg-type]
         cell = Cell(c, element, width)
         first, follow = self._follows(addresses, d.itemsize, mask)
         with c.if_(follow):
-            cell.set(Lanes(c.b, element, width, str(convert.load(c.b, d, self._pointer(first), width, mask))))
+            cell.set(Lanes(c.b, element, width, str(convert.load(c.b, d, self._pointer(op, first), width, mask))))
         with c.else_():
             cell.set(Lanes(c.b, element, width, str(convert.gather_at(c.b, d, self._pointers(addresses), width, mask))))
         return cell.get()
@@ -212,12 +212,12 @@ class Nest:
         d = element_type(e)
         where, value, mask = r.at(op.operands[0], at), r.lanes(op.operands[1], at, width), self._mask(op, at, 2)
         if width == 1:
-            convert.store(b, d, value.name, self._pointer(r.spread(where, int64, 1)), 1, mask)
+            convert.store(b, d, value.name, self._pointer(op, r.spread(where, int64, 1)), 1, mask)
         elif isinstance(where, Linear) and where.step == d.itemsize:
-            convert.store(b, d, value.name, self._pointer(where.base), width, mask)
+            convert.store(b, d, value.name, self._pointer(op, where.base), width, mask)
         elif isinstance(where, Lanes):
             first, follow = self._follows(where, d.itemsize, mask)
-            near = partial(convert.store, b, d, value.name, self._pointer(first), width, mask)
+            near = partial(convert.store, b, d, value.name, self._pointer(op, first), width, mask)
             with self.c.if_(follow):
                 near()
             with self.c.else_():
@@ -231,7 +231,7 @@ class Nest:
         e, name = op.results[0].type.element, op.attrs["op"]
         d = element_type(e)
         mask = self._mask(op, at, 2) if name != "cas" else None
-        where = self._pointer(r.spread(r.at(op.operands[0], at), int64, 1))
+        where = self._pointer(op, r.spread(r.at(op.operands[0], at), int64, 1))
         given = [convert.to_memory(r.lanes(o, at, 1), d) for o in op.operands[1 : 3 if name == "cas" else 2]]
         cell = Cell(c, element_of(e), 1)
         cell.set(0)
@@ -330,5 +330,9 @@ def fill(r: Reading, buffer: Buffer, e: dtype | Pointer, shape: tuple[int, ...],
     width = min(width, numel)
     flat = Buffer(buffer.array, (1,))
     vector = value if width == 1 else r.c.splat(value, width)
+    if numel <= VECTORS * width:
+        for at in range(0, numel, width):
+            r.write(flat, e, (Coordinate(at, width),), vector)
+        return
     with r.c.for_(0, numel, width) as i:
         r.write(flat, e, (Coordinate(i, width),), vector)
