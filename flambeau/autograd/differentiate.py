@@ -90,6 +90,7 @@ class Region:
         self.same = same if same is not None else {}
         self.used: set[int] = set()
         self.slots_used: set[int] = set()
+        self.slots_later: set[int] = set()  # which only gradients of the gradients will ask for
 
     def visit(self, node: Node) -> bool | None:
         """A gradient has come to a node. Whether its call saves something in PyTorch; None: where its rule asks for values. RuntimeError if given up."""
@@ -169,6 +170,11 @@ class Context:
 
     def output(self, i: int) -> Tensor:
         return self._get(self.node.outputs[i])
+
+    def later(self, i: int) -> None:
+        """Only the gradient's own gradient will ask for input `i`, which is computed again then: what it is made of is kept."""
+        if self.region.dry:
+            self.region.slots_later.add(self.node.inputs[i])
 
     def value(self, i: int) -> Value:
         return self.region.value(self.node.inputs[i])

@@ -395,8 +395,26 @@ def plan_history(tr: Trace, state: State, graph: Graph, tensors: list[Tensor], a
             return
         saved[root] = output(root)
 
+    reached: set[int] = set()
+
+    def save_sources(slot: int) -> None:
+        base = values[slot].base
+        root = slot if base is None else base
+        if root in reached or root in saved or root in static:
+            return
+        reached.add(root)
+        if slot in tr.boundaries:
+            history.boundaries.add(slot)
+        elif root in inputs or root in updated:
+            save(root)
+        else:
+            for i in producer[root].inputs:
+                save_sources(i)
+
     for slot in sorted(region.slots_used):
         save(slot)
+    for slot in sorted(region.slots_later):
+        save_sources(slot)
     history.boundaries |= region.slots_used | set(tr.hooked)
     history.boundaries &= set(tr.boundaries)
     # what an operation without gradients has written is a boundary, too: written over once more, its tensor has a later value

@@ -101,7 +101,8 @@ def _pooling(s: Run, dims: int) -> tuple[Callable[[], Any], Callable[[], tuple[A
         options = {"stride": _pick(r, None, 1, 2), "padding": r.randrange(0, 2), "ceil_mode": r.random() < 0.4}
         options |= {"dilation": r.randrange(1, 3)} if kind == "MaxPool" else {"count_include_pad": r.random() < 0.5}
         made = lambda: getattr(s.m.nn, f"{kind}{dims}d")(kernel, **options)
-    return made, lambda: (s.input((*_pick(r, (2,), ()), r.randrange(1, 4), *(r.randrange(4, 8) for _ in range(dims)))),)
+    # (Four dims that are channels last: PyTorch's MaxPool3d refuses them as volumes of another memory format.)
+    return made, lambda: (s.input((*_pick(r, (2,), (2,) if dims == 3 else ()), r.randrange(1, 4), *(r.randrange(4, 8) for _ in range(dims)))),)
 
 
 def _normal(s: Run) -> tuple[Callable[[], Any], Callable[[], tuple[Any, ...]]]:
@@ -167,7 +168,7 @@ def _attention(s: Run) -> tuple[Callable[[], Any], Callable[[], tuple[Any, ...]]
 def _pointwise(s: Run) -> tuple[Callable[[], Any], Callable[[], tuple[Any, ...]]]:
     r = s.draw
     name, given = _pick(
-        r, ("ReLU", ()), ("LeakyReLU", (0.2,)), ("ELU", (0.7,)), ("SELU", ()), ("CELU", (0.6,)), ("GELU", (_pick(r, "none", "tanh"),)), ("SiLU", ()),
+        r, ("ReLU", ()), ("LeakyReLU", (0.2,)), ("ELU", (0.7,)), ("SELU", ()), ("CELU", (0.5,)), ("GELU", (_pick(r, "none", "tanh"),)), ("SiLU", ()),
         ("Mish", ()),
         ("Softplus", (1.5, 3.0)), ("Softshrink", (0.3,)), ("Hardshrink", (0.4,)), ("Tanhshrink", ()), ("Threshold", (0.1, 0.7)), ("Hardtanh", (-0.3, 0.5)),
         ("Hardsigmoid", ()), ("Hardswish", ()), ("LogSigmoid", ()), ("Softsign", ()), ("Softmax", (-1,)), ("LogSoftmax", (0,)), ("Softmin", (-1,)),

@@ -162,3 +162,23 @@ def test_bits_do_not_depend_on_threads_or_neighbours(kind: str) -> None:
     for b in range(9):
         alone = steps(gates.reshape(4, 9, -1)[:, b].contiguous(), [s[b : b + 1] for s in state])
         assert alone.tolist() == whole[:, b].tolist()
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+def test_second_gradients_where_the_input_and_some_weights_have_none(kind: str, each_tier: str) -> None:
+    """Gradients of gradients compute the gates again, of an input and weights that the first ones do not need."""
+    torch = pytest.importorskip("torch")
+    for layers, frozen in ((1, ()), (1, (0,)), (1, (1,)), (1, (0, 1)), (1, (0, 2)), (2, (0,)), (2, (0, 1, 2)), (2, (0, 4)), (2, (4, 5))):
+        found = []
+        for m in (ft, torch):
+            net = _network(m, kind, {"num_layers": layers})
+            parameters = list(net.parameters())
+            for i in frozen:
+                parameters[i].requires_grad_(False)
+            wanted = [p for p in parameters if p.requires_grad]
+            out, _ = net(m.tensor(_numbers(7, 4, 2, 3)))
+            first = m.autograd.grad((out * out).sum() + out.sum(), wanted, create_graph=True)
+            second = m.autograd.grad(sum([(g * g).sum() for g in first]), wanted, allow_unused=True)
+            found.append([None if g is None else np.asarray(g.tolist()) for g in second])
+        for ours, theirs in zip(*found, strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-8, atol=1e-10, err_msg=f"{layers} layers, without {frozen}")

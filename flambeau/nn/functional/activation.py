@@ -181,7 +181,7 @@ def log_sigmoid(x: Tensor) -> Tensor:
 
 
 @functional_with_out
-@over_tensors
+@row_major
 def logsigmoid(input: Tensor) -> Tensor:
     """log(1 / (1 + exp(-x))), without overflow."""
     return log_sigmoid(widen(input)).to(input.dtype)

@@ -143,7 +143,7 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
             "pad(): Only 2D, 3D, 4D, 5D padding with non-constant padding are supported for now; got padding of length "
             f"{len(sizes)} for an input of dimension {input.ndim}"
         )
-    return _pad_by_index(input, sizes, mode)
+    return _pad_by_index(input.contiguous() if mode == "circular" else input, sizes, mode)
 
 
 # -- resampling ---------------------------------------------------------------------------------------------------

@@ -46,6 +46,9 @@ def recurrent(c, *gradients):
     names = _inputs("recurrent", attrs)
     composed = local.trace.grad_enabled or not attrs["keep"]
     values = {name: c.input(i) for i, name in enumerate(names) if composed or name not in ("gates", "bias")}
+    for i, name in enumerate(names):
+        if name not in values:
+            c.later(i)
     results = list(recurrent_operands("recurrent", attrs, 0, 0, 0)[1])
     values |= {name: c.output(i) for i, name in enumerate(results) if not composed and name not in ("last_h", "last_c")}
     y, state = c.output(0)._meta, tuple(values["h"]._meta.shape)
