@@ -406,6 +406,8 @@ class Engine:
     def _stage(self, segment: Segment | None, seeds: dict[int, Tensor], stop: int) -> dict[int, Tensor]:
         tr = self.tr
         order = sorted(seeds)
+        if self.create and segment is not None and segment.tape.views:
+            segment.keep_views()
         values = segment.values() if segment is not None else []  # first: to unpack them may end the trace
         gradients = [seeds[s] for s in order]
         slots = [tr.slot_of(g) for g in gradients]
@@ -519,7 +521,7 @@ class Engine:
             known.update(zip(tape.entered, numbers, strict=True))
             if tape.preserved:  # the trace has written over these inputs: what they were is among the saved values
                 known = {s: t for s, t in known.items() if tape.values[s].base not in tape.preserved}
-                known |= {s: t for s, t in zip(segment.saved, placeholders[len(order) :], strict=False) if s in segment.boundaries}
+                known |= {s: t for s, t in zip(segment.saved, placeholders[len(order) :], strict=False) if s in segment.boundaries or s in segment.tape.views}
             if segment.packed:  # what a hook has packed is used also where it is a leaf's
                 known = {s: t for s, t in known.items() if tape.values[s].base not in segment.packed}
             forward = SegmentForward(segment, tape, fragment, known)

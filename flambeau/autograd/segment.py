@@ -47,6 +47,8 @@ BY_NUMBER: WeakValueDictionary[int, Segment] = WeakValueDictionary()
 class Tape:
     """The static half of a segment, shared by all runs of one plan: nodes, values, who needs gradients."""
 
+    views: frozenset[int] = frozenset()  # slots of views with gradients that tensors have kept: see `Segment.keep_views`
+
     def __init__(self, state: State) -> None:
         path = state.path()
         self.nodes: list[Node] = [n for s in path for n in s.nodes]
@@ -211,6 +213,25 @@ class Segment:
     def without_values(self) -> tuple[int, State | None, Any, dict[int, Tensor | tuple[Shell, int]]]:
         """What a shell has of it: the trace, the state, custom functions' slots, and what is behind what was given up before."""
         return self.gen, self.state, calls_of(self), self.behind
+
+    def keep_view(self, slot: int) -> None:
+        """A view of a saved value as a value of its own."""
+        v = self.tape.values[slot]
+        root = self.saved.get(v.base) if v.base is not None else None
+        numbers = dict(zip(self.tape.entered, self.params, strict=True)) if v.dynamic else {}
+        if root is not None and root._storage is not None and all(p in numbers for p, _ in v.dynamic):
+            m = meta(v.shape, v.strides, v.dtype, v.offset, True, False, dynamic=bool(v.dynamic), device=v.device)
+            t = from_storage(root._storage, m, offset=v.offset + sum([numbers[p] * times for p, times in v.dynamic]))
+            t._history = (self, slot)
+            self.saved[slot] = t
+            if v.base in self.versions:
+                self.versions[slot] = self.versions[v.base]
+
+    def keep_views(self) -> None:
+        """Where gradients of gradients will be asked for: those at a view that a tensor has kept, too, and not only at what it is a view of."""
+        for slot in sorted(self.tape.views):
+            if slot not in self.saved and slot not in self.boundaries:
+                self.keep_view(slot)
 
     def pack(self, pack: Any, unpack: Any) -> None:
         """Keep what `pack` makes of each saved value in its place (autograd.graph.saved_tensors_hooks)."""
@@ -478,6 +499,8 @@ def tape_of(plan: TracePlan, state: State, boundaries: dict[int, Boundary], cust
             tape = Tape(state)
             tape.preserved = history.preserved
             tape = plan.tape = tape.known(kept)
+        values = tape.values
+        tape.views |= {slot for _, slot in history.tensors if values[slot].base is not None and slot not in boundaries}
     return tape  # type: ignore[no-any-return]
 
 
@@ -546,15 +569,8 @@ def save(history: History, segment: Segment, holder: Callable[[int, int], tuple[
         if needs:
             t._history = (segment, slot)
         segment.saved[slot] = t
-    for slot in segment.custom:
-        v = tape.values[slot]
-        root = segment.saved.get(v.base) if v.base is not None else None
-        if root is not None and root._storage is not None and not v.dynamic:  # gradients of gradients reach it by the user's backward too
-            t = from_storage(root._storage, meta(v.shape, v.strides, v.dtype, v.offset, True, False, device=v.device))
-            t._history = (segment, slot)
-            segment.saved[slot] = t
-            if v.base in segment.versions:
-                segment.versions[slot] = segment.versions[v.base]
+    for slot in segment.custom:  # gradients of gradients reach it by the user's backward too
+        segment.keep_view(slot)
     for slot, boundary in segment.boundaries.items() if tape.preserved else ():
         v = tape.values[slot]
         if boundary.settled and boundary.history is not None and v.base in tape.preserved and v.base in segment.saved:
