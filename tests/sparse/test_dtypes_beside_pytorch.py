@@ -49,13 +49,13 @@ def _outcome(m: Any, operation: Callable[[Any, Any], Any], kinds: str, names: tu
 def test_all_pairs_of_dtypes(name: str, kinds: str) -> None:
     seen = 0
     for names in itertools.product(DTYPES, DTYPES):
+        if names == ("float16", "complex64"):
+            continue  # a result of complex32, of which there are no sums
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             ours, theirs = (_outcome(m, OPERATIONS[name], kinds, names) for m in (ft, torch))
         if theirs is None:
             continue
-        if names == ("float16", "complex64") and ours is None:
-            continue  # a result of complex32
         seen += 1
         assert ours is not None, (names, theirs)
         assert ours[:2] == theirs[:2], (names, ours, theirs)
