@@ -121,7 +121,7 @@ def _normal(s: Run) -> tuple[Callable[[], Any], Callable[[], tuple[Any, ...]]]:
         shape = (*(r.randrange(2, 5) for _ in range(1)), c, *(r.randrange(2, 5) for _ in range(dims)))
         return lambda: getattr(s.m.nn, kind)(c, **options), lambda: (s.input((r.randrange(2, 5), *shape[1:])),)
     if kind == "GroupNorm":
-        return lambda: s.m.nn.GroupNorm(2, c, eps=eps, affine=affine), lambda: (s.input((r.randrange(1, 4), c, *(3,) * r.randrange(0, 3))),)
+        return lambda: s.m.nn.GroupNorm(2, c, eps=eps, affine=affine), lambda: (s.input((r.randrange(2, 4), c, *(3,) * r.randrange(0, 3))),)
     if kind == "LocalResponseNorm":
         size = r.randrange(1, 4)
         return lambda: s.m.nn.LocalResponseNorm(size, alpha=0.1, k=1.5), lambda: (s.input((2, c, *(3,) * r.randrange(1, 3))),)
@@ -171,7 +171,7 @@ def _pointwise(s: Run) -> tuple[Callable[[], Any], Callable[[], tuple[Any, ...]]
         r, ("ReLU", ()), ("LeakyReLU", (0.2,)), ("ELU", (0.7,)), ("SELU", ()), ("CELU", (0.5,)), ("GELU", (_pick(r, "none", "tanh"),)), ("SiLU", ()),
         ("Mish", ()),
         ("Softplus", (1.5, 3.0)), ("Softshrink", (0.3,)), ("Hardshrink", (0.4,)), ("Tanhshrink", ()), ("Threshold", (0.1, 0.7)), ("Hardtanh", (-0.3, 0.5)),
-        ("Hardsigmoid", ()), ("Hardswish", ()), ("LogSigmoid", ()), ("Softsign", ()), ("Softmax", (-1,)), ("LogSoftmax", (0,)), ("Softmin", (-1,)),
+        ("Hardswish", ()), ("LogSigmoid", ()), ("Softsign", ()), ("Softmax", (-1,)), ("LogSoftmax", (0,)), ("Softmin", (-1,)),
         ("PReLU", ()), ("RReLU", (0.2, 0.2)),
         ("GLU", (-1,)), ("ReLU6", ()), ("Flatten", (0, -1)), ("Identity", ()), ("Sigmoid", ()),
     )  # fmt: skip
