@@ -50,6 +50,8 @@ class Run:
 
     def see(self, what: str, x: Any, strides: bool = False) -> None:
         """Note what a tensor shows."""
+        if strides and not x.numel():
+            return
         if x is None:
             self.seen.append((what, None))
             return
