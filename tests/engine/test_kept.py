@@ -12,11 +12,11 @@ import pytest
 
 import flambeau as torch
 from flambeau.statistics import counters
-from flambeau.trace import forgetting, tiers
+from flambeau.trace import forgetting, stand_ins, tiers
 from flambeau.trace.evaluate import flush
 from flambeau.trace.kept import KeptPiece
 from flambeau.trace.recorder import local
-from flambeau.trace.traces import roots
+from flambeau.trace.traces import TRACES, roots
 from tests.engine.nothing_known import forget_edges
 
 
@@ -75,6 +75,16 @@ def _learned(step: Callable[[], Any]) -> Any:
     return result
 
 
+@pytest.fixture
+def as_in_a_process_of_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kept stages are for those: what other tests' threads have shared does not count here."""
+    gc.collect()
+    if len(TRACES) != 1:
+        pytest.skip("a thread of another test is still there")
+    monkeypatch.setattr(stand_ins, "MADE", [False])
+
+
+@pytest.mark.usefixtures("as_in_a_process_of_one_thread")
 def test_values_and_gradients_are_those_of_the_whole() -> None:
     leaves = _network()
 
@@ -275,6 +285,7 @@ def test_kept_pieces_are_forgotten_with_their_plans_and_learned_again() -> None:
     assert counters.kept_pieces > before
 
 
+@pytest.mark.usefixtures("as_in_a_process_of_one_thread")
 def test_a_loss_that_is_held_leaves_the_pieces_as_they_are() -> None:
     """What a pass gives up is known to a loss that outlives it by shells. They are made without making all segments of the history in full."""
     leaves = _network()
@@ -314,6 +325,7 @@ def _metropolis(times: int) -> list[Any]:
     return found
 
 
+@pytest.mark.usefixtures("as_in_a_process_of_one_thread")
 def test_passes_to_given_leaves_run_by_kept_stages() -> None:
     before = counters.kept_stages
     pieces = _metropolis(40)

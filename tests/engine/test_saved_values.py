@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 import flambeau as ft
-from tests.engine.nothing_known import forget_edges
 
 torch = pytest.importorskip("torch")
 
@@ -69,12 +68,10 @@ def test_the_leaf_itself_and_a_write_in_place() -> None:
         assert product.grad_fn._saved_self is x and product.grad_fn._saved_other is y
         with pytest.raises(AttributeError):
             _ = product.grad_fn._saved_nothing
-    forget_edges()  # where a path was made often its nodes have lost their names
     x, y = _leaves(ft)
     middle = x.exp()
     product = middle * y
     before = middle.tolist()
-    assert product.grad_fn._saved_self.grad_fn is middle.grad_fn
     assert product.grad_fn._saved_self.tolist() == before
 
 
