@@ -7,18 +7,16 @@ After each event its numbers are compared, and at the end all of the state. With
 
 from __future__ import annotations
 
-import argparse
 import copy
-import datetime
 import io
 import math
 import random
 import sys
-import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import flambeau
+from tests import daily
 
 Event = tuple[str, Any]
 # Same numbers, up to rounding that a few steps have made larger.
@@ -258,24 +256,5 @@ def _first(a: Any, b: Any) -> Any:
     return a
 
 
-def main() -> int:
-    """Run programs; 0 if none differs."""
-    parser = argparse.ArgumentParser(description="Compares programs that train with PyTorch.")
-    parser.add_argument("seed", type=int, nargs="?", help="the first program (default: of today)")
-    parser.add_argument("--count", type=int, help="how many programs (default: 1 with a seed, else 100)")
-    given = parser.parse_args()
-    warnings.simplefilter("ignore")  # PyTorch's, of what is deprecated
-    first = datetime.date.today().toordinal() * 100_000 if given.seed is None else given.seed
-    seeds = range(first, first + (given.count or (100 if given.seed is None else 1)))
-    wrong = 0
-    for seed in seeds:
-        found = difference(seed)
-        if found:
-            wrong += 1
-            print(f"seed {seed}: {found}", flush=True)
-    print(f"{wrong} of {len(seeds)} training programs from seed {first} differ")
-    return int(wrong > 0)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(daily.run("training programs", difference, 100))

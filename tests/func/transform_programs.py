@@ -6,18 +6,17 @@ of compiling. Each is called with a few shapes, twice each, so that the second c
 
 from __future__ import annotations
 
-import argparse
-import datetime
 import math
 import random
 import sys
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 import flambeau
+from tests import daily
+from tests.daily import relative, scale_of
 
 Function = Callable[[Any], Any]
 TOLERANCE = 1e-7  # of float64, relative: third derivatives of a few operations lose some digits
@@ -233,13 +232,8 @@ def distance(a: Any, b: Any) -> float:
     (needs, p), (needs_too, q) = a, b
     if needs != needs_too or p.shape != q.shape:
         return math.inf
-    same = (p == q) | (np.isnan(p) & np.isnan(q))
-    if not np.all(same | (np.isfinite(p) & np.isfinite(q))):
-        return math.inf
-    scale = np.max(np.abs(np.where(np.isfinite(q), q, 0)), initial=1.0)
-    if scale > MOST:
-        return 0.0
-    return float(np.max(np.where(same, 0, np.abs(np.where(same, 0, p) - np.where(same, 0, q))), initial=0.0) / scale)
+    apart = relative(p, q)
+    return apart if apart == math.inf or scale_of(q) <= MOST else 0.0
 
 
 def difference(seed: int) -> str | None:
@@ -256,23 +250,5 @@ def difference(seed: int) -> str | None:
     return None
 
 
-def main() -> int:
-    """Run programs; 0 if none differs."""
-    parser = argparse.ArgumentParser(description="Compares functions under transforms with PyTorch.")
-    parser.add_argument("seed", type=int, nargs="?", help="the first program (default: of today)")
-    parser.add_argument("--count", type=int, help="how many programs (default: 1 with a seed, else 200)")
-    given = parser.parse_args()
-    warnings.simplefilter("ignore")
-    first = datetime.date.today().toordinal() * 100_000 if given.seed is None else given.seed
-    seeds = range(first, first + (given.count or (200 if given.seed is None else 1)))
-    wrong = 0
-    for seed in seeds:
-        if found := difference(seed):
-            wrong += 1
-            print(f"seed {seed}: {found}", flush=True)
-    print(f"{wrong} of {len(seeds)} functions under transforms from seed {first} differ")
-    return int(wrong > 0)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(daily.run("functions under transforms", difference, 200))

@@ -7,19 +7,18 @@ PyTorch refuses must be refused. Without a seed: 300 programs of today's.
 
 from __future__ import annotations
 
-import argparse
 import copy
-import datetime
 import math
 import random
 import sys
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 import flambeau
+from tests import daily
+from tests.daily import relative
 
 Seen = tuple[str, Any]
 TOLERANCE = {"float64": 1e-8, "float32": 2e-4}  # relative to the greatest number, of second derivatives through a few layers' worth of sums
@@ -352,11 +351,7 @@ def distance(a: Seen, b: Seen) -> float:
         return math.inf
     if kind not in TOLERANCE:
         return 0.0 if np.array_equal(p, q) else math.inf
-    same = (p == q) | (np.isnan(p) & np.isnan(q))
-    if not np.all(same | (np.isfinite(p) & np.isfinite(q))):
-        return math.inf
-    scale = np.max(np.abs(np.where(np.isfinite(q), q, 0)), initial=1.0)
-    return float(np.max(np.where(same, 0, np.abs(np.where(same, 0, p) - np.where(same, 0, q))), initial=0.0) / scale) / TOLERANCE[kind]
+    return relative(p, q) / TOLERANCE[kind]
 
 
 def difference(seed: int) -> str | None:
@@ -387,23 +382,5 @@ def _named(seed: int) -> str:
         return repr(error)
 
 
-def main() -> int:
-    """Run programs; 0 if none differs."""
-    parser = argparse.ArgumentParser(description="Compares modules of random options with PyTorch.")
-    parser.add_argument("seed", type=int, nargs="?", help="the first program (default: of today)")
-    parser.add_argument("--count", type=int, help="how many programs (default: 1 with a seed, else 300)")
-    given = parser.parse_args()
-    warnings.simplefilter("ignore")
-    first = datetime.date.today().toordinal() * 100_000 if given.seed is None else given.seed
-    seeds = range(first, first + (given.count or (300 if given.seed is None else 1)))
-    wrong = 0
-    for seed in seeds:
-        if found := difference(seed):
-            wrong += 1
-            print(f"seed {seed}: {found}", flush=True)
-    print(f"{wrong} of {len(seeds)} programs of modules from seed {first} differ")
-    return int(wrong > 0)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(daily.run("programs of modules", difference, 300))
