@@ -31,11 +31,11 @@ from tests.engine.random_programs import DTYPES, ENDS, Event
 
 # Which arguments the 16 repeats have: the same until they are learned, then others, and the first ones again.
 REPEATS = (0, 0, 0, 0, 1, 0, 1, 1, 2, 0, 3, 2, 0, 4, 5, 0)
-# PyTorch's own faults: an internal error, no gradient of a write to an expanded tensor (docs/differences.md), and a copy of a number with a
-# negative bit into bools.
+# PyTorch's own faults: an internal error, no gradient of a write to an expanded tensor (docs/differences.md), a copy of a number with a
+# negative bit into bools, and backward passes that make a view of a conjugated gradient.
 ALSO_ENDS = (
     "\"neg_cpu\" not implemented for 'Bool'", "Could this error message be improved", "ComplexHalf",
-    "in a backward pass: unsupported operation: more than one element of the written-to",
+    "in a backward pass: unsupported operation: more than one element of the written-to", "in a backward pass: view_as_real doesn't work on unresolved",
 )  # fmt: skip
 LONGEST = 60  # statements of a program
 Program = list[str]

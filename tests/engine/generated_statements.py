@@ -30,14 +30,14 @@ INDICES = (
 )  # fmt: skip
 INDEXED_WRITES = (
     "X[torch.tensor([0, -1])] = N", "X[..., ::2] = N", "X[..., 0] += 1", "X[:, torch.tensor([0, -1])] = N", "X[1:] = X[:-1].clone()", "X[-1] = Y.sum()",
-    "X[..., I % 3:].mul_(N)", "X.view(-1)[I % 5::2].add_(1)", "X.mT.mul_(2)", "X[s.mask(X)] = N", "X[...] = Y", "X[torch.tensor(-1)] = Y[0]",
-    "X.diagonal().fill_(N)", "X[None, ..., -1].zero_()", "X[..., -2:] = Y[..., -2:]", "X.transpose(0, -1).copy_(X.transpose(0, -1).flip(0))",
+    "X[..., I % 3:].mul_(N)", "X.view(-1)[I % 5::2].add_(1)", "X.mT.mul_(2)", "X[s.mask(X)] = N", "X[...] = s.source(X, Y)", "X[torch.tensor(-1)] = Y[0]",
+    "X.diagonal().fill_(N)", "X[None, ..., -1].zero_()", "X[..., -2:] = s.source(X, Y)[..., -2:]", "X.transpose(0, -1).copy_(X.transpose(0, -1).flip(0))",
     "X.index_fill_(-1, torch.tensor([-1]), N)", "X.index_put_((torch.tensor([0, 0]),), Y.reshape(-1)[:1].to(X.dtype) * 1, accumulate=True)",
 )  # fmt: skip
 DTYPE_CHANGES = (
     "X = s.cast(Y, torch.D)", "X = s.cast(Y, torch.complex64)", "X = s.cast(Y, s.half)", "X = torch.view_as_real(Y)", "X = Y.real", "X = Y.imag",
     "X = Y.conj()", "X = Y.conj()", "X = Y.conj().imag", "X = torch._neg_view(floating(s, Y))", "X = torch._neg_view(Y * 1.5)", "X = (Y * 1j).conj()",
-    "X.copy_(Y.conj())",
+    "X.copy_(s.source(X, Y).conj())",
     "X = floating(s, Y).abs()", "X = torch.complex(floating(s, Y).float(), floating(s, Y).float() * N)", "X = Y + Z", "X = Y * Z", "X = Y - N",
     "X = (Y.conj() * Z).sum()", "X = Y * 1j", "X = torch.cat([Y.reshape(-1)[:5], Z.reshape(-1)[:5]])", "X = torch.where(s.mask(Y), Y, Z)", "X = Y.angle()",
     "X = torch.result_type(Y, Z) and Y.mul(Z)",
@@ -248,6 +248,11 @@ class Run:
     def out(self, x: Any, y: Any) -> Any:
         """x without its history, as the `out` of what has the shape of y; something new where x has another shape."""
         return x.detach() if tuple(x.shape) == tuple(y.shape) and not overlaps(x) and 0 not in x.stride() else x.new_empty(0)
+
+    def source(self, x: Any, y: Any) -> Any:
+        """y to be written to x: a copy where y is another view of x's memory, as PyTorch reads some numbers there after it has written them."""
+        same = x.stride() == y.stride() and x.storage_offset() == y.storage_offset()
+        return y if same or x.untyped_storage().data_ptr() != y.untyped_storage().data_ptr() else y.clone()
 
     def loss(self, x: Any) -> Any:
         """One real number of any tensor."""

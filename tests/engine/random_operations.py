@@ -31,6 +31,7 @@ def spread(s: Any, x: Any) -> Any:
     """The numbers far from each other, in an order that is not that of their places."""
     x = bounded(s, x)
     n = max(x.numel(), 1)
+    x = x.float() if n > 64 and x.dtype is s.m.bfloat16 else x  # whose 8 bits do not tell more numbers apart
     step = next(p for p in (7, 11, 13) if n % p)  # without a factor in common with the number of elements, or places would repeat
     return x + (((s.m.arange(n) * step + 3) % n) * 2.5).to(x.dtype).reshape(x.shape)
 
