@@ -5,7 +5,7 @@ from __future__ import annotations
 from flambeau.deploy.interface import TYPES, Argument, Interface
 from flambeau.deploy.library_code import STATUS_TEXTS
 
-_NAMES = ("OK", "WRONG_SIZES", "WRONG_INDEX", "NO_MEMORY", "WRONG_WEIGHTS", "BUSY", "NULL_ARGUMENT")
+_NAMES = ("OK", "WRONG_SIZES", "WRONG_INDEX", "NO_MEMORY", "WRONG_WEIGHTS", "BUSY", "NULL_ARGUMENT", "NO_MATRIX_UNIT")
 
 
 def _listed(kind: str, arguments: tuple[Argument, ...]) -> str:
@@ -34,7 +34,8 @@ def header(x: Interface) -> str:
  *
  * Threads: an instance serves one thread at a time (a second one gets {upper}_BUSY); several instances share the weights
  * and run at once. A run uses the thread that calls it and no other. It allocates memory when sizes need more than any
- * before, and never otherwise. The library takes malloc and free from the program, and nothing else.
+ * before, and never otherwise. The library takes malloc and free from the program; one that uses the matrix unit takes syscall, too, and asks
+ * the system for the unit in {n}_create.
  */
 #ifndef {upper}_H
 #define {upper}_H

@@ -23,11 +23,20 @@ from flambeau.runtime.jit import symbol
 from flambeau.symbols import at_hints
 from flambeau.trace.meta import Meta
 
-OK, SIZES, INDEX, MEMORY, WEIGHTS, BUSY, ARGUMENT = range(7)
+OK, SIZES, INDEX, MEMORY, WEIGHTS, BUSY, ARGUMENT, UNIT = range(8)
 STATUS_TEXTS: Final = (
     "no error", "the library holds for other sizes", "an index is out of range", "there is not enough memory",
     "these are not the weights of this library", "another thread runs in this instance", "an argument is null",
+    "there is no matrix unit here that this process may use",
 )  # fmt: skip
+# Linux lets a process use the matrix unit's registers when it asks for them (runtime/tiles.py): arch_prctl(ARCH_REQ_XCOMP_PERM, 18), for all its threads.
+_ASK_FOR_UNIT: Final = """
+  %refused = call i64 (i64, ...) @syscall(i64 158, i64 4131, i64 18)
+  %may = icmp eq i64 %refused, 0
+  br i1 %may, label %take, label %without
+without:
+  ret i32 $UNIT$
+take:"""
 _TEXT_BYTES: Final = 416
 _SLACK: Final = 320  # behind the arena: kernels may read 256 bytes beyond a block, and it begins on a boundary of 64
 
@@ -76,12 +85,15 @@ class Library:
     """Writes the text of one library. `name`: what its functions begin with; `weights`: where each tensor lies; `inside`: whether they are part of it."""
 
     def __init__(self, name: str, symbols: Sequence[Symbol], variants: Sequence[Variant], weights: Weights, inside: bool, wasm: bool) -> None:
+        self.unit = any("@llvm.x86.tileload" in text or "@llvm.x86.tilezero" in text for v in variants for text in v.texts.values())
         self.name, self.symbols, self.variants, self.weights, self.inside, self.wasm = name, symbols, variants, weights, inside, wasm
         kernels = [k for v in variants for k in v.plan.kernels]
         self.fields = Fields(len(symbols), max(len(v.plan.placement.lives) for v in variants), max([len(k.words) for k in kernels], default=1))
         self.strings: dict[str, str] = {}
         self.tables: dict[Table, str] = {}  # constant numbers of kernels, by their labels
         self.declared: set[str] = {"declare i64 @llvm.smax.i64(i64, i64)", "declare i64 @llvm.smin.i64(i64, i64)"}
+        if self.unit:
+            self.declared.add("declare i64 @syscall(i64, ...)")
         self.inputs = variants[0].recorded.input_metas
         self.outputs = variants[0].recorded.output_metas
 
@@ -106,7 +118,7 @@ class Library:
         for s, label in self.strings.items():
             parts.append(f"@{label} = private unnamed_addr constant [{len(s.encode()) + 1} x i8] {_bytes_text(s.encode() + bytes(1))}")
         text = "\n".join([*parts, *sorted(self.declared)])
-        for field, value in {"BUSY": 0, "RECORD": Fields.RECORD, "LENGTH": Fields.LENGTH, "TEXT": Fields.TEXT, "LAST": _TEXT_BYTES - 1}.items():
+        for field, value in {"UNIT": UNIT, "BUSY": 0, "RECORD": Fields.RECORD, "LENGTH": Fields.LENGTH, "TEXT": Fields.TEXT, "LAST": _TEXT_BYTES - 1}.items():
             text = text.replace(f"${field}$", str(value))
         return text
 
@@ -350,7 +362,7 @@ compare:
   br i1 %ok{HEADER // 8}, label %make, label %refuse
 refuse:
   ret i32 {WEIGHTS}
-make:
+make:{_ASK_FOR_UNIT if self.unit else ""}
   %m = call ptr @take(i64 {f.bytes})
   %failed = icmp eq ptr %m, null
   br i1 %failed, label %bad, label %good

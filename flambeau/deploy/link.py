@@ -60,7 +60,7 @@ def zig_target(target: Target) -> str:
 
 
 def shared(object_file: Path, out: Path, target: Target) -> None:
-    """Link one object file to a shared library. It takes malloc and free from whoever loads it, and nothing else."""
+    """Link one object file to a shared library. It takes malloc, free and perhaps syscall from whoever loads it, and nothing else."""
     compiler = _compiler() if _is_native(target) else None
     if compiler is not None:
         command = [compiler, "-shared", "-nostdlib", "-Wl,-soname," + out.name.removeprefix("."), "-Wl,-z,noexecstack", "-Wl,--build-id=none", "-s"]

@@ -17,9 +17,10 @@ from flambeau.compiler.kernel import Kernel
 from flambeau.compiler.kernels import convolution
 from flambeau.compiler.kernels.convolution_patches import phases
 from flambeau.compiler.kernels.convolution_problem import problem
-from flambeau.compiler.kernels.convolution_tiles import make_tile_convolution
+from flambeau.compiler.kernels.convolution_tiles import _even, make_tile_convolution
 from flambeau.compiler.kernels.description import Epilogue
 from flambeau.runtime import tiles
+from flambeau.symbols import Recording, at_sizes
 from tests.kernels.images import Case
 from tests.kernels.test_convolution import OPS, Increment, case, check, make
 
@@ -223,3 +224,16 @@ def test_no_less_accurate_than_pytorch(op: str, kind: str, x: Any, w: Any, paddi
     theirs = np.sqrt(np.mean((function(a, b, None, 1, padding).numpy() - exact) ** 2))
     ours = np.sqrt(np.mean((found - exact) ** 2))
     assert ours <= 1.05 * theirs
+
+
+@given(st.integers(0, 5000), st.integers(0, 5000), st.integers(1, 100))
+def test_images_of_units_are_alike_and_ask_nothing_of_a_batch(batch: int, other: int, most: int) -> None:
+    images = _even(batch, most)
+    units = max(1, -(-batch // images))
+    assert 1 <= images <= most or batch == 0
+    assert images == 1 or -(-batch // units) == images  # as few as that many units can have
+    assert units >= min(batch, 2)  # a second thread has some, too
+    rec = Recording((other,))
+    of_symbol = _even(rec.size(0), most)
+    assert not rec.guards
+    assert at_sizes((batch,))((of_symbol,)) == (images,)

@@ -120,7 +120,7 @@ def make_direct_convolution(
     images = 1
     if blocks_y * blocks_x == 1:
         fitting = min(places // ((block_rows + reach_y) * (columns + reach_x)), _BLOCK_PIXELS // area, ceil_div(_FEW_PIXELS, area))
-        images = balanced(p.batch, max(1, min(fitting, p.batch * p.groups // 4)))
+        images = balanced(p.batch, maximum(1, minimum(fitting, p.batch * p.groups // 4)))
     blocks = ceil_div(p.batch, images) * p.groups * blocks_y * blocks_x
     panels = ceil_div(rows, tile.columns)
     split_panels = ceil_div(panels, maximum(1, minimum(panels, _UNITS_PER_THREAD * host.workers // blocks)))

@@ -119,8 +119,9 @@ class Blocking:
 
 
 def _even(batch: int, most: int) -> int:
-    """Images of a unit: at most so many, and as many that the units are even in number (two threads), if there are."""
-    return next((n for n in range(most, most // 2, -1) if ceil_div(batch, n) % 2 == 0), balanced(batch, most))
+    """Images of a unit: at most so many, alike in all units, which are even in number (two threads). No question is asked of a symbol."""
+    units = maximum(2, round_up(ceil_div(batch, most), 2))
+    return maximum(1, ceil_div(batch, units))
 
 
 def _blocking(p: Problem, gradient: bool, g: Geometry) -> Blocking:
@@ -148,8 +149,7 @@ def _blocking(p: Problem, gradient: bool, g: Geometry) -> Blocking:
     image_rows = rows + axis_y.reach - shared_zeros(axis_y, deal, rows, g.source_height, blocks_y)
     images = 1
     if blocks_y * blocks_x == 1:
-        fitting = min(places // (image_rows * pitch), _BLOCK_PIXELS // (rows * columns))
-        images = _even(p.batch, max(1, min(fitting, p.batch)))
+        images = _even(p.batch, maximum(1, minimum(places // (image_rows * pitch), _BLOCK_PIXELS // (rows * columns))))
     return Blocking(columns, rows, images, pitch, image_rows, blocks_x, blocks_y)
 
 
