@@ -88,9 +88,24 @@ class Region:
         self.dry = dry
         self.saving = saving if saving is not None else {}
         self.same = same if same is not None else {}
+        self.names: dict[int, int] = {}  # see `tell_apart`
         self.used: set[int] = set()
         self.slots_used: set[int] = set()
         self.slots_later: set[int] = set()  # which only gradients of the gradients will ask for
+
+    def tell_apart(self, pairs: Sequence[tuple[int, int]], begin: int, end: int) -> None:
+        """Let one call (the slots from `begin` to `end`) have each use of some inputs under a name of its own, so that their gradients are not added up.
+        `pairs`: such a name, and the input's slot, in the order of the uses."""
+        names = dict(pairs)
+        left = {slot: [name for name in names if names[name] == slot] for slot in names.values()}
+        nodes = [n for n in self.nodes if begin <= n.outputs[0] <= end]
+        self.nodes = [Node(n.op, tuple([left[i].pop(0) if i in left else i for i in n.inputs]), n.outputs, n.attrs) for n in nodes]
+        self.index = Index(self.nodes, self.calls)
+        needs, value = self.needs, self.value
+        self.names = names
+        self.needs = lambda slot: needs(names.get(slot, slot))
+        self.value = lambda slot: value(names.get(slot, slot))
+        self.boundaries = {*self.boundaries, *names}
 
     def visit(self, node: Node) -> bool | None:
         """A gradient has come to a node. Whether its call saves something in PyTorch; None: where its rule asks for values. RuntimeError if given up."""
@@ -141,6 +156,7 @@ class Context:
 
     def _get(self, slot: int) -> Tensor:
         region = self.region
+        slot = region.names.get(slot, slot)
         first = self.node.outputs[0]
         if slot in region.indices and region.value(slot).dtype is dtypes.int64:
             return region.forward(slot)  # where a view starts is not given up

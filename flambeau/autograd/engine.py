@@ -18,8 +18,9 @@ from flambeau.autograd import fitting, kept_stages, together
 from flambeau.autograd.captures import goes_on
 from flambeau.autograd.contents import exchanged, part, replaced, within
 from flambeau.autograd.differentiate import Region, differentiate
-from flambeau.autograd.hooks import OfNode, Pass, current, keep, pack_saved, unpacked
+from flambeau.autograd.hooks import OfNode, Pass, current, keep, pack_saved, retain_grad, unpacked
 from flambeau.autograd.kept_segment import KeptSegment
+from flambeau.autograd.node_hooks import NodeHooks, NotKept, call_with_none, hooked_nodes, place
 from flambeau.autograd.segment import Segment, SegmentForward, Tape, TapeAt, TraceForward, known_tape, trace_region
 from flambeau.autograd.ways import Ways, spread, tape_spread
 from flambeau.devices import CPU
@@ -229,50 +230,45 @@ class Engine:
         owner: Any = self.tr if segment is None else segment
         pending = self.current if segment is None else self.queue.pop(segment)
         wanted = self.slot_targets if segment is None else self.segment_targets.get(segment, {})
-        cuts = {s for s in (*owner.hooked, *owner.custom, *wanted) if s not in owner.boundaries}
+        cuts = {s for s in (*owner.hooked, *owner.custom, *wanted) if s >= 0 and s not in owner.boundaries}
         ends = self._ends(segment, cuts.difference(owner.custom))
+        nodes = hooked_nodes(owner) if owner.hooked else []
         done: set[int] = set()
         while pending:
             for slot in list(pending):
                 boundary = owner.boundaries.get(slot)
                 if boundary is not None:
                     self._leave(boundary, pending.pop(slot), wanted.get(slot))
-            live = [s for s in cuts if s in pending and ends.get(s, s) >= max(pending)]
+            top = max(pending, default=-1)
+            node = next((n for n in nodes if n.span[1] >= top), None)
+            live = [s for s in cuts if s in pending and (ends.get(s, s) >= top or (node is not None and s in node.results))]
             if live:
-                slot = live[0]
-                gradient = pending.pop(slot)
-                t, arrived = owner.hooked.get(slot), gradient
-                hooked = t is not None and slot not in done and id(t) not in self.quiet
-                if t is not None and hooked:
-                    content = value_at(owner, slot)
-                    gradient = self._for_each(replaced, gradient, content, within(t, content), partial(call_hooks, t))
-                done.add(slot)
-                if slot in wanted:
-                    more = not hooked or goes_on(owner, slot, {self.tr: self.slot_targets, **self.segment_targets}, self.target_ids)
-                    before = gradient is not arrived and more
-                    content = value_at(owner, slot)
-                    self._add_found(wanted[slot], self._for_each(part, arrived if before else gradient, content, within(wanted[slot], content)))
-                    if id(wanted[slot]) in self.quiet:
-                        continue
-                    hooked = hooked and (more or self.accumulates)
-                if t is not None and hooked:
-                    gradient = self._for_each(replaced, gradient, content, within(t, content), partial(call_hooks_of_node, t))
-                context = owner.custom.get(slot)
-                if context is not None and self.ways is not None and not self.ways.leads(owner, slot):
-                    continue
-                if context is not None:
-                    self._custom(context, slot, gradient, pending, owner)
-                    continue
-                if not pending and slot in wanted and self._only_targets_left(wanted, done):
-                    continue
-                pending[slot] = gradient
-                cuts.discard(slot)
-                if slot in wanted:
+                context = owner.custom.get(live[0])
+                for slot in live[:1] if context is None else [o for o in context.output_slots if o in pending]:
+                    gradient = self._cut(owner, slot, pending.pop(slot), wanted, done)
+                    if gradient is not None and (context is not None or pending or slot not in wanted or not self._only_targets_left(wanted, done)):
+                        pending[slot] = gradient
+                    cuts.discard(slot)
                     wanted = {s: w for s, w in wanted.items() if s != slot}
+                if context is not None and any(o in pending for o in context.output_slots):
+                    self._custom(context, pending, owner)
+                continue
+            if node is not None:
+                nodes.remove(node)
+                for slot in [s for s in node.results if s in pending]:
+                    root = value_at(owner, slot).base  # where the gradient of the result comes together (trace/arrival.py), if the call made that
+                    if root in cuts and root >= node.span[0]:
+                        gradient = self._cut(owner, root, pending.pop(slot), wanted, done, slot)
+                        if gradient is not None:
+                            pending[slot] = gradient
+                        cuts.discard(root)
+                        wanted = {s: w for s, w in wanted.items() if s != root}
+                if any(s in pending for s in node.results):
+                    self._node(segment, node, pending)
                 continue
             if not pending:
                 break
-            stop = max([end for s in cuts if (end := ends.get(s, s)) < max(pending)], default=-1)
+            stop = max([end for end in (*[ends.get(s, s) for s in cuts], *[n.span[1] for n in nodes]) if end < top], default=-1)
             given, pending = pending, {}
             sums = {} if self.batched else self._sums(owner)
             results = self._stage(segment, {**given, **sums}, stop)
@@ -281,6 +277,70 @@ class Engine:
                 self._add(pending, s, gradient)
             if segment is None:
                 self.current = pending
+
+    def _cut(self, owner: Any, slot: int, gradient: Tensor, wanted: dict[int, Tensor], done: set[int], at: int = -1) -> Tensor | None:
+        """All of the gradient of a slot with hooks, or of a target, is there. Returns what goes on from there; None where nothing does.
+        `at`: the slot that the gradient is of, if that is a view."""
+        t, arrived, target = owner.hooked.get(slot), gradient, wanted.get(slot)
+        hooked = t is not None and id(t) not in self.quiet
+        content = value_at(owner, slot if at < 0 else at)
+        if hooked:
+            gradient = self._for_each(replaced, gradient, content, within(t, content), partial(call_hooks, t))  # type: ignore[arg-type]
+        done.add(slot)
+        if target is not None:
+            before = hooked and gradient is not arrived and self._goes_on(owner, slot)
+            self._add_found(target, self._for_each(part, arrived if before else gradient, content, within(target, content)))
+            if id(target) in self.quiet:
+                return None
+        return gradient
+
+    def _goes_on(self, owner: Any, slot: int) -> bool:
+        """Whether gradients go from a slot on to another target."""
+        return goes_on(owner, slot, {self.tr: self.slot_targets, **self.segment_targets}, self.target_ids)
+
+    def _node(self, segment: Segment | None, node: NodeHooks, pending: dict[int, Tensor]) -> None:
+        """All gradients of what a node with hooks made are there. Where a hook wants those of its inputs, the node is a stage of its own."""
+        owner: Any = self.tr if segment is None else segment
+        if not self._executed(owner, node.results, pending):
+            return
+        given = tuple([None if slot is None else pending.pop(slot, None) for slot in node.results])
+        given = self._for_all(node.before, given)
+        pairs = {s: g for s, g in zip(node.results, given, strict=True) if s is not None and g is not None}
+        if not node.come_after() or not pairs:
+            pending.update(pairs)
+            return
+        results = self._stage(segment, pairs, node.span[0] - 1, node)
+        if node.edges is None:
+            node.after(NotKept(), given)
+        else:
+            inputs = tuple([None if s is None else results.pop(s, None) for s in node.names()])
+            inputs = self._for_all(lambda gradients: node.after(gradients[: len(node.edges)], gradients[len(node.edges) :]), (*inputs, *given))
+            for s, g in zip(node.edges, inputs, strict=True):
+                if s is not None and g is not None:
+                    self._add(pending, s, g)
+        for s, g in results.items():
+            self._add(pending, s, g)
+
+    def _executed(self, owner: Any, results: Sequence[int | None], pending: dict[int, Tensor]) -> bool:
+        """Whether a pass goes through the node of these results. Where it comes as far, hooks of those without a gradient are called, too."""
+        slots = [s for s in results if s is not None]
+        executed = targeted = True
+        if self.targets is not None:
+            targets = self.slot_targets if owner is self.tr else self.segment_targets.get(owner, {})
+            roots = [value_at(owner, s).base for s in slots]
+            slots = [root if root in targets else s for s, root in zip(slots, roots, strict=True)]  # where its gradient comes together
+            targeted = any(s in targets for s in slots)
+            executed = (self.accumulates and targeted) or any(self._goes_on(owner, s) for s in slots)
+        if owner.hooked and (executed or targeted):
+            for t in [owner.hooked[s] for s in slots if s not in pending and s in owner.hooked]:
+                call_with_none(t)
+        return executed
+
+    def _for_all(self, function: Callable[[tuple[Any, ...]], tuple[Any, ...]], gradients: tuple[Any, ...]) -> tuple[Any, ...]:
+        """`function(gradients)`, for each pass of a batched one."""
+        if self.batched:
+            return tuple(over_batch(lambda *each: function(each), gradients))
+        return function(gradients)
 
     def _give(self, owner: Any, slot: int) -> None:
         """Note that the program may hold the gradient at a slot, if that is a leaf."""
@@ -342,10 +402,8 @@ class Engine:
             return
         if t._hooks:
             gradient = self._for_each(partial(call_hooks, t), gradient)
-        if self.targets is not None:
+        if self.targets is not None and not self.accumulates:
             self._add_found(t, gradient)
-            if self.accumulates and t._hooks:
-                self._for_each(partial(call_hooks_of_node, t), gradient)
             return
         if t._hooks:
             gradient = self._for_each(partial(call_hooks_of_node, t), gradient)
@@ -353,7 +411,7 @@ class Engine:
             gradient = gradient.to(t._grad_dtype)
         self.accumulate(t, gradient, bool(t._hooks) or id(t) in self.given)
         if t._post_hooks:
-            for hook in list(t._post_hooks.values()):
+            for hook in sorted(t._post_hooks.values(), key=_of_node):  # those of the node come last
                 answer = hook(t)
                 if answer is not None and answer is not t:
                     raise RuntimeError("Tensor post accumulate grad hooks should return None.")
@@ -385,13 +443,25 @@ class Engine:
             return over_batch(lambda g: [function(g, *more)], [gradient])[0]  # type: ignore[no-any-return]
         return function(gradient, *more)
 
-    def _custom(self, context: Any, slot: int, gradient: Tensor, pending: dict[int, Tensor], owner: Any) -> None:
+    def _custom(self, context: Any, pending: dict[int, Tensor], owner: Any) -> None:
         """Call a custom function's backward once the gradients of all its results are there. Sparse gradients only reach leaves."""
-        grads = [gradient if o == slot else None if o is None else pending.pop(o, None) for o in context.output_slots]
+        node = owner.hooked.get(place(context.output_slots)) if owner.hooked else None
+        if not self._executed(owner, context.output_slots, pending):
+            for o in context.output_slots:
+                pending.pop(o, None)
+            return
+        grads: Sequence[Any] = [None if o is None else pending.pop(o, None) for o in context.output_slots]
+        if node is not None:
+            grads = self._for_all(node.before, tuple(grads))
         if self.batched:
             results = over_batch(lambda *given: context.run_backward(given, self.retain, self.create, owner), grads)
         else:
             results = context.run_backward(grads, self.retain, self.create, owner)
+        if node is not None:
+            rest = iter(results)
+            inputs = tuple([None if s is None else next(rest) for s in node.edges])
+            inputs = self._for_all(lambda gradients: node.after(gradients[: len(node.edges)], gradients[len(node.edges) :]), (*inputs, *grads))
+            results = [g for s, g in zip(node.edges, inputs, strict=True) if s is not None]
         for input_slot, g in zip(context.input_slots, results, strict=True):
             if g is not None and input_slot is not None and (self.ways is None or self.ways.leads(owner, input_slot)):
                 if g.is_sparse:
@@ -403,7 +473,8 @@ class Engine:
                 self._give(owner, input_slot)
 
     # -- one stage: an edge of the trace ----------------------------------------------------------------------------
-    def _stage(self, segment: Segment | None, seeds: dict[int, Tensor], stop: int) -> dict[int, Tensor]:
+    def _stage(self, segment: Segment | None, seeds: dict[int, Tensor], stop: int, node: NodeHooks | None = None) -> dict[int, Tensor]:
+        """`node`: the one that this stage goes through."""
         tr = self.tr
         order = sorted(seeds)
         if self.create and segment is not None and segment.tape.views:
@@ -424,7 +495,7 @@ class Engine:
         key = (
             BACKWARD if segment is None else SEGMENT, None if segment is None else segment.tape, stop, tuple(order),
             tuple(slots), entered_slots, self.retain, self.create, tuple(map(type, extra)), self.batched, segment is not None and bool(segment.packed),
-            (bool(own), mutable[0]), tuple(same.items()), start,
+            (bool(own), mutable[0]), node and node.apart(), tuple(same.items()), start,
         )  # fmt: skip
         state = tr.state.children.get(key)
         if state is None or (segment is not None and not (segment.freed - own).isdisjoint(state.info.used)):
@@ -530,6 +601,8 @@ class Engine:
                 set(segment.boundaries) | set(segment.custom), segment.freed - self.given_up.get(segment, set()), tape.writes, tape.replaced,
                 tape.parameters, tape.calls, index=tape.index, saving=tape.saving,
             )  # fmt: skip
+        if key[-3]:
+            region.tell_apart(*key[-3])
         region.same = dict(key[-2])
         start = key[-1]
         if start is not None:
@@ -568,6 +641,10 @@ class Engine:
             seen.add(g._slot)
             out.append(g)
         return out
+
+
+def _of_node(hook: Any) -> bool:
+    return type(hook) is OfNode
 
 
 _order = attrgetter("order")
@@ -672,14 +749,12 @@ def backward(
     engine.together = beside
 
     def accumulate() -> None:
+        for t in inputs or ():
+            retain_grad(t)  # of one that is no leaf, as PyTorch does
         _seed_all(engine, tensors, grad_tensors)
         for t in inputs or ():
             engine.want(t)
         engine.run()
-        for t in inputs or ():
-            gradient = engine.found.get(id(t))
-            if gradient is not None:
-                engine.accumulate(t, gradient, True)
 
     together.pass_of(beside, partial(tr.holding, accumulate))
     if key is not None and not tr.state.external:

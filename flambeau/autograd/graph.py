@@ -128,6 +128,8 @@ class disable_saved_tensors_hooks(Block, ContextDecorator):
         return _disabled.message
 
     def _begin(self) -> None:
+        if _hooks.saved:
+            raise RuntimeError(self.error_message)
         _disabled.message = self.error_message
 
     def _end(self, before: Any) -> None:

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
-from weakref import WeakValueDictionary, ref
+from weakref import WeakValueDictionary
 
 from flambeau.autograd.given_up import WRITE
-from flambeau.autograd.hooks import RemovableHandle, register_hook, register_post_accumulate_grad_hook
+from flambeau.autograd.hooks import OfNode, RemovableHandle, register_hook, register_post_accumulate_grad_hook
 from flambeau.autograd.node_edges import Part, part_of
+from flambeau.autograd.node_hooks import NodeHooks, checked, place
 from flambeau.autograd.node_names import camel
 from flambeau.autograd.segment import BY_NUMBER, WATCHED
 from flambeau.trace.arrival import value_at
@@ -39,22 +40,6 @@ def rules_of(node: Node) -> dict[str, Any]:
     raise NotImplementedError
 
 
-class _NotKept(Sequence[Any]):
-    """What hooks of a node get for the gradients of its inputs: whoever looks at it is told that they are not there."""
-
-    def __getitem__(self, i: Any) -> Any:
-        raise NotImplementedError(
-            "hooks of grad_fn: the gradients of a node's inputs are not kept, as histories are graphs of primitives; register a hook on the input tensors"
-        )
-
-    def __len__(self) -> int:
-        self[0]
-        return 0
-
-    def __repr__(self) -> str:
-        return "<gradients of the inputs, which are not kept>"
-
-
 # A node, and which of its results; (None, 0) where no gradient goes.
 Edge = tuple["Node | None", int]
 _NONE: Edge = (None, 0)
@@ -68,25 +53,26 @@ class Node:
         self._part, self._owner, self._key, self._context = part, owner, key, context
         self._whole = part  # the last node of the call that it is part of
         self._slot: int | None = None  # of a result
-        self._tensor: ref[Tensor] | None = None
-        self._version = 0
 
-    def _of(self, t: Tensor) -> Node:
-        """Note a tensor that it has made."""
-        self._tensor, self._version = ref(t), t._version
-        return self
-
-    def _made(self) -> Tensor:
-        """The tensor that the operation made. RuntimeError if it was written to since, or if the node is none of a tensor's."""
-        t = None if self._tensor is None else self._tensor()
-        if t is not None and t._version == self._version:
-            return t
-        if t is None and self._owner is not None and self._slot is not None:
-            found = self._owner.tensor(self._slot)
-            if found is not None:
-                return found
-        why = "the tensor was written to since" if t is not None else "what it has made is no tensor of the history any more"
-        raise RuntimeError(f"hooks of grad_fn: {self._name} takes none, as {why}; register the hook on the tensor (Tensor.register_hook)")
+    def _hooked(self) -> NodeHooks:
+        """Its hooks, with what has recorded it. RuntimeError if that is gone."""
+        owner, slot = self._owner, self._slot
+        hooked = None if owner is None else owner.hooked()
+        if owner is None or slot is None or hooked is None:
+            why = "is a part of a call" if owner is not None and slot is None else "has made no tensor of a history that is still there"
+            raise RuntimeError(f"hooks of grad_fn: {self._name} takes none, as it {why}; register the hook on a tensor (Tensor.register_hook)")
+        made: Sequence[int | None]
+        edges: Sequence[Any] | None
+        if self._context is not None:
+            made, edges, span = self._context.output_slots, _inputs(self._context), (slot, slot)
+        else:
+            made, edges, span = owner.results(slot), () if self._part is None else self._part.edges, owner.span(slot)
+            if self._name == "CopySlices" or any(type(end) is Part for end in edges) or not owner.tells_apart(edges, slot):
+                edges = None
+        found = hooked.get(place(made))
+        if found is None:
+            found = hooked[place(made)] = NodeHooks(made, edges, span)
+        return found  # type: ignore[no-any-return]
 
     def _result(self, number: int) -> Tensor | None:
         """What stands for one of its results in a pass that begins or ends there: its history is what it was when the node was found."""
@@ -103,22 +89,18 @@ class Node:
         return None if slot is None else owner.tensor(slot)
 
     def register_prehook(self, fn: Callable[[tuple[Any, ...]], Any]) -> RemovableHandle:
-        """Call `fn` with the gradients that come to this node, a tuple of one, before they go on; a tuple that it returns takes their place."""
-
-        def hook(gradient: Tensor) -> Tensor | None:
-            found = fn((gradient,))
-            return found[0] if isinstance(found, tuple) else found
-
-        return register_hook(self._made(), hook, of_node=True)
+        """Call `fn` with the gradients of what this node made, a tuple, before they go on; a tuple that it returns takes their place."""
+        return self._register(False, fn)
 
     def register_hook(self, fn: Callable[[Any, tuple[Any, ...]], Any]) -> RemovableHandle:
-        """Call `fn(grad_inputs, grad_outputs)` when the gradients of this node are computed. Those of its inputs are not there to be read or replaced."""
+        """Call `fn(grad_inputs, grad_outputs)` when the gradients of this node are computed; a tuple that it returns takes the place of the first ones."""
+        return self._register(True, fn)
 
-        def hook(gradient: Tensor) -> None:
-            if fn(_NotKept(), (gradient,)) is not None:
-                raise NotImplementedError("hooks of grad_fn: gradients of a node's inputs cannot be replaced; register a hook on the input tensors")
-
-        return register_hook(self._made(), hook, of_node=True)
+    def _register(self, after: bool, fn: Callable[..., Any]) -> RemovableHandle:
+        hooks = self._hooked()._hooks
+        handle = RemovableHandle(hooks)
+        hooks[handle.id] = after, fn
+        return handle
 
     def name(self) -> str:
         """The class's name; of those that PyTorch does not generate, with its namespace."""
@@ -170,25 +152,36 @@ class AccumulateGrad(Node):
         super().__init__("AccumulateGrad")
         self.variable = variable
 
-    def _made(self) -> Tensor:
-        return self.variable
-
     def _result(self, number: int) -> Tensor | None:
         return self.variable
+
+    def register_prehook(self, fn: Callable[[tuple[Any, ...]], Any]) -> RemovableHandle:
+        """Call `fn` with the gradient, a tuple of one, before it is added; a tuple that it returns takes its place."""
+
+        def hook(gradient: Tensor) -> Any:
+            found = fn((gradient,))
+            return None if found is None else checked(fn, (gradient,), found)[0]
+
+        return register_hook(self.variable, hook, of_node=True)
 
     def register_hook(self, fn: Callable[[Any, tuple[Any, ...]], Any]) -> RemovableHandle:
         """Call `fn((), (gradient,))` once the gradient has been added."""
         gradients: list[Any] = []
+        first = False  # it becomes `.grad`, whose memory is its own then
 
         def before(gradient: Tensor) -> None:
+            nonlocal first
+            first = self.variable._grad is None
             gradients[:] = [gradient]
 
-        def after(_: Tensor) -> None:
+        def after(t: Tensor) -> None:
+            if first and t._grad is not None:
+                gradients[:] = [t._grad.detach()]
             fn((), tuple(gradients))
             gradients.clear()
 
         handle = register_hook(self.variable, before, of_node=True)
-        return _Both(register_post_accumulate_grad_hook(self.variable, after), handle)
+        return _Both(register_post_accumulate_grad_hook(self.variable, OfNode(after)), handle)
 
 
 class _Both(RemovableHandle):
@@ -291,12 +284,43 @@ class _Owner:
         self.look_to(slot)
         return slot in self.requires
 
+    def results(self, slot: int) -> list[int | None]:
+        """What the call behind a slot made, where gradients come from."""
+        call = self.call(slot)
+        if call is None:
+            return [slot]
+        key, first, _ = call
+        made = sorted((number, s) for s, (k, f, number) in self._calls.items() if k == key and f == first)
+        return [s for _, s in made if self.values[s].dtype.category >= 2]
+
+    def span(self, slot: int) -> tuple[int, int]:
+        """The first and the last slot of the edge that made a slot."""
+        state = self.state
+        while state.first_value > slot:
+            state = state.parent
+        return state.first_value, state.value_count - 1
+
+    def tells_apart(self, edges: Sequence[int | None], slot: int) -> bool:
+        """Whether the uses of an input that is among a call's edges more than once can be told apart: the call is one node over its arguments as they are."""
+        twice = {edge for edge in edges if edge is not None and edges.count(edge) > 1}
+        node, call = self.producer.get(slot), self.call(slot)
+        if not twice:
+            return True
+        one = node is not None and call is not None and node.op in (call[0][0].name, "matmul")
+        return one and all(node.inputs.count(edge) == edges.count(edge) for edge in twice)  # type: ignore[union-attr]
+
+    def place(self) -> tuple[Any, bool]:
+        """The trace, or what became of it, and whether it goes on still."""
+        live = self._live and self.source.gen == self.gen
+        return (BY_NUMBER.get(self.gen) if self._live and not live else self.source), live
+
+    def hooked(self) -> dict[int, Any] | None:
+        """The hooked tensors; None if a trace has ended since."""
+        return getattr(self.place()[0], "hooked", None)
+
     def tensor(self, slot: int) -> Tensor | None:
         """The tensor of a slot for hooks; None if a trace has ended since."""
-        source = self.source
-        live = self._live and source.gen == self.gen
-        if self._live and not live:
-            source = BY_NUMBER.get(self.gen)
+        source, live = self.place()
         hooked = getattr(source, "hooked", None)
         if hooked is None:
             return None
@@ -445,11 +469,11 @@ def edge_of(t: Tensor) -> Edge:
     history = t._history
     if history is None or (t._gen == tr.gen and t._slot not in tr.boundaries):
         if t._gen != tr.gen:  # another thread has it pending
-            return _class("RecordedBackward0")("RecordedBackward0")._of(t), 0
+            return _class("RecordedBackward0")("RecordedBackward0"), 0
         owner, slot = owner_of(tr), t._slot
     else:
         owner, slot = owner_of(history[0]), history[1]
     node, number = owner.edge(slot, passed)
     if node is None:
         node = owner.node(slot, (slot,), "RecordedBackward0", None)
-    return node._of(t), number
+    return node, number
