@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import flambeau as torch
 from flambeau.nn import functional as F
 from flambeau.nn.functional.activation import rrelu_by
 from flambeau.nn.functional.native import REDUCTIONS
@@ -105,7 +106,9 @@ def layer_norm(
 def group_norm(
     input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5, cudnn_enabled: bool = True
 ) -> Tensor:
-    """nn.functional.group_norm."""
+    """nn.functional.group_norm, also of one value."""
+    if input.ndim >= 2 and input.numel() == num_groups == input.shape[1]:
+        return F.group_norm(torch.cat([input, input]), num_groups, weight, bias, eps)[:1]
     return F.group_norm(input, num_groups, weight, bias, eps)
 
 

@@ -102,6 +102,10 @@ def group_norm(input: Tensor, num_groups: int, weight: Tensor | None = None, bia
             "group_norm: Expected number of channels in input to be divisible by num_groups, but got input of shape "
             f"{list(input.shape)} and num_groups={num_groups}"
         )
+    if n * c // num_groups * math.prod(rest) == 1:  # as PyTorch counts: of all samples and groups together
+        raise ValueError(
+            f"Expected more than 1 value per channel when training, got input size {[1, num_groups, *rest]}: group_norm has one value to standardise"
+        )
     for what, t in (("weight", weight), ("bias", bias)):
         if t is not None and tuple(t.shape) != (c,):
             raise RuntimeError(

@@ -303,6 +303,8 @@ def interpolate(
         raise ValueError("Lanczos mode does not support align_corners=True" if align_corners else "Lanczos mode requires antialias=True")
     factors: tuple[float | None, ...] = (None,) * dims
     if size is not None:
+        if recompute_scale_factor:
+            raise ValueError("recompute_scale_factor is not meaningful with an explicit size.")
         must_be("interpolate", "size int[1]", size)
         sizes = tuple(int(s) for s in size) if isinstance(size, (tuple, list)) else (int(size),) * dims
     else:
