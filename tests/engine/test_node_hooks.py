@@ -160,6 +160,11 @@ def test_what_hooks_give_back(answer: Any) -> None:
     assert found[0].startswith(found[1])
 
 
+def accumulated(t: Any) -> None:
+    """A hook after accumulation, which changes what was added."""
+    t.grad.add_(0.5)
+
+
 def test_order_at_a_leaf() -> None:
     for w in (ft, torch):
         t, seen = w.ones(3, requires_grad=True), []
@@ -169,7 +174,7 @@ def test_order_at_a_leaf() -> None:
             t.grad = outputs[0].mul(10)
 
         node.register_hook(last)
-        t.register_post_accumulate_grad_hook(lambda t: None if t.grad.add_(0.5) is None else None)
+        t.register_post_accumulate_grad_hook(accumulated)
         node.register_prehook(lambda gradients: (gradients[0].div(5.0),))
         t.register_hook(lambda g, seen=seen: seen.append(plain(g)) or g.sub(2.0))
         t.sum().backward()
