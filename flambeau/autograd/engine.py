@@ -314,7 +314,8 @@ class Engine:
             node.after(NotKept(), given)
         else:
             inputs = tuple([None if s is None else results.pop(s, None) for s in node.names()])
-            inputs = self._for_all(lambda gradients: node.after(gradients[: len(node.edges)], gradients[len(node.edges) :]), (*inputs, *given))
+            count = len(node.edges)
+            inputs = self._for_all(lambda gradients: node.after(gradients[:count], gradients[count:]), (*inputs, *given))
             for s, g in zip(node.edges, inputs, strict=True):
                 if s is not None and g is not None:
                     self._add(pending, s, g)

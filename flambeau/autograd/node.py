@@ -181,7 +181,7 @@ class AccumulateGrad(Node):
             gradients.clear()
 
         handle = register_hook(self.variable, before, of_node=True)
-        return _Both(register_post_accumulate_grad_hook(self.variable, OfNode(after)), handle)
+        return _Both(register_post_accumulate_grad_hook(self.variable, OfNode(after)), handle)  # type: ignore[arg-type]
 
 
 class _Both(RemovableHandle):
