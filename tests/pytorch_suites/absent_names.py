@@ -21,6 +21,10 @@ CHANGES = {
 }
 
 
+# PyTorch itself goes on without it.
+OPTIONAL = "torch.utils._cxx_pytree"
+
+
 class Absent:
     """A name that is not there: a test that uses it fails, by an error that names it. While files are loaded it may decorate, and be looked at."""
 
@@ -120,7 +124,7 @@ def install_absent_names():
     own = builtins.__import__
 
     def imports(name, globals=None, locals=None, fromlist=(), level=0):
-        if level or not (name + ".").startswith("torch."):
+        if level or not (name + ".").startswith("torch.") or OPTIONAL in (name, *[f"{name}.{part}" for part in fromlist or ()]):
             return own(name, globals, locals, fromlist, level)
         parts = name.split(".")
         for k in range(1, len(parts) + 1):

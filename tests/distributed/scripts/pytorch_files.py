@@ -80,11 +80,8 @@ def main():
     if OURS:
         import torch.distributed as dist
 
-        dist.Backend.register_backend = lambda *args, **kwargs: None
-        dist.Backend.FAKE = "fake"
         own_init = dist.init_process_group
         dist.init_process_group = lambda backend=None, *args, **kwargs: own_init("fake" if backend == "mock_process_group" else backend, *args, **kwargs)
-        dist.distributed_c10d.STORE_BASED_BARRIER_PREFIX = "store_based_barrier_key"
         torch._C._len_torch_function_stack = torch._C._get_torch_function_state = lambda: 0
     import torch.testing._internal.common_distributed as common
 
