@@ -6,7 +6,7 @@ import itertools
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flambeau.distributed.pipelining import orders
@@ -24,7 +24,7 @@ def simulate(lists: dict[int, list[Action]], places: list[int], count: int) -> N
         went_on = False
         for rank, actions in left.items():
             while actions:
-                stage, kind, i = actions[0]
+                stage, kind, i, _ = actions[0]
                 assert places[stage] == rank
                 if kind is Kind.FORWARD:
                     needs = [Action(stage - 1, kind, i)] if stage else []
@@ -133,3 +133,63 @@ def test_as_one_process_and_as_gloo(machines, tmp_path):
     for rank in range(ranks):
         for name, expected in theirs[rank].items():
             close(mine[rank][name], expected, f"rank {rank} {name}", 1e-5)
+
+
+@given(
+    st.sampled_from(["Interleaved1F1B", "LoopedBFS", "InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV"]),
+    st.integers(2, 4),
+    st.integers(1, 3),
+    st.booleans(),
+)
+@settings(deadline=None, max_examples=25)
+def test_lowered_lists_are_pytorch_s(name, ranks, rounds, merged):
+    """Messages, gathered parameters, merged backward passes, and the steps of a simulation, of the same lists of actions."""
+    theirs = pytest.importorskip("torch.distributed.pipelining.schedules")
+    from flambeau.distributed.pipelining import lowering, orders
+
+    count, local = 2 * ranks * rounds, 2
+    lists = {
+        "Interleaved1F1B": lambda r: orders.interleaved(r, ranks, local, count, ranks, False), "LoopedBFS": lambda r: orders.looped_bfs(r, ranks, local, count),
+        "InterleavedZeroBubble": lambda r: orders.interleaved(r, ranks, local, count, ranks, True),
+        "ZBVZeroBubble": lambda r: orders.zero_bubble_v(r, ranks, count),
+        "DualPipeV": lambda r: orders.dual_pipe_v(r, ranks, count),
+    }  # fmt: skip
+    places = orders.v_shaped(ranks, 2 * ranks) if "V" in name else orders.looped(ranks, 2 * ranks)
+    own = {rank: [None, *lists[name](rank)] for rank in range(ranks)}
+    other = {rank: [None, *[theirs._Action.from_str(str(a)) for a in own[rank][1:]]] for rank in range(ranks)}
+    assert [Action.from_str(str(a)) for a in own[0][1:]] == own[0][1:]
+    assert lowering._format_pipeline_order(own, 2) == theirs._format_pipeline_order(other, 2)
+    assert lowering._validate_schedule(own, ranks, 2 * ranks, count) == dict(enumerate(places))
+    with pytest.raises(AssertionError, match="expected"):
+        lowering._validate_schedule(own, ranks, 2 * ranks, count + 1)
+    if merged:
+        own, other = {r: lowering._merge_bw(row) for r, row in own.items()}, {r: theirs._merge_bw(row) for r, row in other.items()}
+        assert {r: list(map(str, row)) for r, row in own.items()} == {r: list(map(str, row)) for r, row in other.items()}
+    for rank in range(ranks):
+        mine, expected = [list(map(str, f._add_unshard_reshard(rows[rank]))) for f, rows in ((lowering, own), (theirs, other))]
+        # What is freed at once has no order with PyTorch, which keeps it in a set.
+        assert [a for a in mine if "RESHARD" not in a] == [a for a in expected if "RESHARD" not in a] and sorted(mine) == sorted(expected)
+    mine, expected = [f._add_send_recv(rows, places.__getitem__, 2 * ranks) for f, rows in ((lowering, own), (theirs, other))]
+    assert {r: list(map(str, row)) for r, row in mine.items()} == {r: list(map(str, row)) for r, row in expected.items()}
+    steps = [f._simulate_comms_compute(rows, places.__getitem__, 2 * ranks) for f, rows in ((lowering, mine), (theirs, expected))]
+    assert {r: list(map(str, row)) for r, row in steps[0].items()} == {r: list(map(str, row)) for r, row in steps[1].items()}
+
+
+def test_what_is_no_action_or_no_schedule():
+    from flambeau.distributed.pipelining import lowering
+    from flambeau.distributed.pipelining.orders import B, F, W
+
+    both = Action.from_str("(0F1;1B0)OVERLAP_F_B")
+    assert both.sub_actions == (Action(0, F, 1), Action(1, B, 0)) and str(both) == "(0F1;1B0)OVERLAP_F_B" and both.is_compute_op
+    assert Action.from_str(" ") is None and str(Action.from_str("3SEND_F1")) == "3SEND_F1"
+    for text in ("F1", "1Q0", "1F0x"):
+        with pytest.raises(RuntimeError, match="Invalid"):
+            Action.from_str(text)
+    with pytest.raises(AssertionError, match="Malformed"):
+        lowering._add_send_recv({0: [Action(0, B, 0), Action(0, F, 0)], 1: [Action(1, F, 0), Action(1, B, 0)]}, int, 2)
+    with pytest.raises(ValueError, match="not progressing"):
+        lowering._simulate_comms_compute({0: [Action.from_str("0RECV_B0")], 1: [Action.from_str("1RECV_F0")]}, int, 2)
+    for order, said in (({0: [Action(0, W, 0)]}, "without first running BACKWARD_INPUT"), ({1: []}, "incorrect number of ranks"),
+                        ({0: [Action(0, F, 0)]}, "Invalid backward")):  # fmt: skip
+        with pytest.raises(AssertionError, match=said):
+            lowering._validate_schedule(order, 1, 1, 1)

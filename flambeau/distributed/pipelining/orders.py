@@ -6,31 +6,65 @@ always go on, which tests simulate for many sizes.
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from typing import NamedTuple
 
 
 class Kind(StrEnum):
-    """What is done: forward, the whole backward pass, or its two parts: inputs' gradients and parameters'."""
+    """What is done: forward, the whole backward pass, or its two parts: inputs' gradients and parameters'. The others are in lowered lists (lowering.py)."""
 
     FORWARD, FULL_BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT = "F", "B", "I", "W"
+    UNSHARD, RESHARD, REDUCE_GRAD, OVERLAP_F_B = "UNSHARD", "RESHARD", "REDUCE_GRAD", "OVERLAP_F_B"
+    SEND_F, RECV_F, SEND_B, RECV_B = "SEND_F", "RECV_F", "SEND_B", "RECV_B"
+
+    @staticmethod
+    def from_str(action: str) -> Kind:
+        """The kind that is written so; RuntimeError for others."""
+        try:
+            return Kind(action)
+        except ValueError:
+            raise RuntimeError(f"Invalid computation type {action}") from None
 
 
 class Action(NamedTuple):
-    """A microbatch in a stage."""
+    """A microbatch in a stage; or several such that overlap (`sub_actions`)."""
 
     stage_index: int
     computation_type: Kind
-    microbatch_index: int
+    microbatch_index: int | None = None
+    sub_actions: tuple[Action, ...] | None = None
 
     def __str__(self) -> str:
-        return f"{self.stage_index}{self.computation_type}{self.microbatch_index}"
+        if self.sub_actions is not None:
+            return f"({';'.join(map(str, self.sub_actions))}){self.computation_type}"
+        return f"{self.stage_index}{self.computation_type}{'' if self.microbatch_index is None else self.microbatch_index}"
 
     def __repr__(self) -> str:
         return str(self)
 
+    @property
+    def is_compute_op(self) -> bool:
+        """Whether something is computed, not sent, gathered or freed."""
+        return self.computation_type in (F, B, I, W, Kind.OVERLAP_F_B)
 
-F, B, I, W = Kind  # noqa: E741  # as schedules write them
+    @staticmethod
+    def from_str(action_string: str) -> Action | None:
+        """What is written like "2F0", "1UNSHARD", "3SEND_F1" or "(0F1;1B0)OVERLAP_F_B"; None for nothing. RuntimeError for anything else."""
+        text = action_string.strip()
+        if not text:
+            return None
+        if text.startswith("("):
+            inside, _, kind = text[1:].partition(")")
+            parts = [Action.from_str(part) for part in inside.split(";")]
+            return Action(-1, Kind.from_str(kind), None, tuple(part for part in parts if part is not None) or None)
+        found = re.fullmatch(r"(\d+)([A-Z_]+)(\d*)", text)
+        if found is None:
+            raise RuntimeError(f"Invalid action string: {text}, should be formatted as [stage][action type][(microbatch)] e.g. 2F0")
+        return Action(int(found[1]), Kind.from_str(found[2]), int(found[3]) if found[3] else None)
+
+
+F, B, I, W = Kind.FORWARD, Kind.FULL_BACKWARD, Kind.BACKWARD_INPUT, Kind.BACKWARD_WEIGHT  # noqa: E741  # as schedules write them
 
 
 def looped(ranks: int, stages: int) -> list[int]:

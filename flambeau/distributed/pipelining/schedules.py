@@ -2,18 +2,40 @@
 
 from __future__ import annotations
 
+import csv
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import flambeau
 from flambeau.distributed.pipelining import orders
+from flambeau.distributed.pipelining.lowering import (
+    _add_send_recv as _add_send_recv,
+)
+from flambeau.distributed.pipelining.lowering import (
+    _add_unshard_reshard as _add_unshard_reshard,
+)
+from flambeau.distributed.pipelining.lowering import (
+    _format_pipeline_order as _format_pipeline_order,
+)
+from flambeau.distributed.pipelining.lowering import (
+    _merge_bw as _merge_bw,
+)
+from flambeau.distributed.pipelining.lowering import (
+    _simulate_comms_compute as _simulate_comms_compute,
+)
+from flambeau.distributed.pipelining.lowering import (
+    _validate_schedule as _validate_schedule,
+)
 from flambeau.distributed.pipelining.microbatch import merge_chunks, split_args_kwargs_into_chunks, split_tensor
 from flambeau.distributed.pipelining.orders import Action, Kind
 from flambeau.distributed.pipelining.stage import PipelineStage
 
 _Action = Action
 _ComputationType = Kind
+FORWARD, FULL_BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT = F, B, I, W = orders.F, orders.B, orders.I, orders.W  # noqa: E741  # PyTorch's names
+UNSHARD, RESHARD, REDUCE_GRAD, OVERLAP_F_B = Kind.UNSHARD, Kind.RESHARD, Kind.REDUCE_GRAD, Kind.OVERLAP_F_B
+SEND_F, RECV_F, SEND_B, RECV_B = Kind.SEND_F, Kind.RECV_F, Kind.SEND_B, Kind.RECV_B
 
 
 class _PipelineSchedule(ABC):
@@ -37,12 +59,16 @@ class _PipelineSchedule(ABC):
         self._num_stages, self.pp_group_size, self.rank = first.num_stages, first.group_size, first.group_rank
         places = self._places()
         own = [stage for stage, rank in enumerate(places) if rank == self.rank]
-        given = sorted(stage.stage_index for stage in self._stages)
+        self._arranged = all(hasattr(stage, "stage_index") for stage in self._stages)
+        if not self._arranged:
+            own = []  # stages without a place are for looking at the order
+        given = sorted(stage.stage_index for stage in self._stages) if self._arranged else []
         if given != own:
             raise ValueError(f"{type(self).__name__}: rank {self.rank} of {self.pp_group_size} must have the stages {own} of {self._num_stages}, got {given}")
         for stage in self._stages:
             stage.stage_index_to_group_rank = dict(enumerate(places))
-            stage.neighbours = {other.stage_index: other for other in self._stages if abs(other.stage_index - stage.stage_index) == 1}
+            if self._arranged:
+                stage.neighbours = {other.stage_index: other for other in self._stages if abs(other.stage_index - stage.stage_index) == 1}
         self.stage_index_to_group_rank = dict(enumerate(places))
         self.pipeline_order: dict[int, list[Action]] = {rank: self._order(rank) for rank in range(self.pp_group_size)}
         self._internal_losses: dict[int, Any] = {}
@@ -103,7 +129,7 @@ class _PipelineSchedule(ABC):
         left = dict.fromkeys(stages, self._n_microbatches)
         self._internal_losses = {}
         for action in self.pipeline_order[self.rank]:
-            stage, kind, i = stages[action.stage_index], action.computation_type, action.microbatch_index
+            stage, kind, i = stages[action.stage_index], action.computation_type, cast(int, action.microbatch_index)
             if kind is Kind.FORWARD:
                 output = stage.forward_one_chunk(i, args[i], kwargs[i], keeps)
                 if stage.is_last and self._loss_fn is not None:
@@ -145,6 +171,52 @@ class PipelineScheduleMulti(_PipelineSchedule):
     ) -> None:  # fmt: skip
         self.n_local_stages = len(stages)
         super().__init__(stages, n_microbatches, loss_fn, args_chunk_spec, kwargs_chunk_spec, output_merge_spec, scale_grads)
+
+
+class _PipelineScheduleRuntime(PipelineScheduleMulti):
+    """A schedule whose order is given: by `_load_actions`, or by a file of PyTorch's (`_load_csv`). Messages in it are sent where actions need them anyway."""
+
+    def __init__(self, *args: Any, stage_index_to_group_rank: Any = None, **kwargs: Any) -> None:
+        self._given_places = None if stage_index_to_group_rank is None else dict(
+            stage_index_to_group_rank.items() if isinstance(stage_index_to_group_rank, dict) else enumerate(stage_index_to_group_rank)
+        )  # fmt: skip
+        super().__init__(*args, **kwargs)
+
+    def _places(self) -> list[int]:
+        return super()._places() if self._given_places is None else [rank for _, rank in sorted(self._given_places.items())]
+
+    def _order(self, rank: int) -> list[Action]:
+        return []
+
+    def _load_actions(self, actions: dict[int, list[Action | None]], format: str = "compute_only") -> None:
+        """The ranks' actions, computation alone or ("compute_comms") with messages. AssertionError unless each microbatch goes through all stages."""
+        if format not in ("compute_only", "compute_comms"):
+            raise NotImplementedError(f"format={format!r} is not implemented; it must be 'compute_only' or 'compute_comms'")
+        for rank, row in actions.items():
+            for i, action in enumerate(row):
+                if action is not None and not action.is_compute_op and format == "compute_only":
+                    raise ValueError(
+                        f"Expected compute-only schedule but found communication action '{action}' at rank {rank}, position {i}; give format='compute_comms'"
+                    )
+        order = {
+            rank: [part for a in row if a is not None and a.is_compute_op for part in (a.sub_actions or (a,))] for rank, row in actions.items()
+        }  # fmt: skip
+        places = _validate_schedule(order, self.pp_group_size, self._num_stages, self._n_microbatches)
+        for stage in self._stages:
+            if places[stage.stage_index] != self.rank:
+                raise AssertionError(f"rank {self.rank} has stage {stage.stage_index}, which the given actions have on rank {places[stage.stage_index]}")
+            stage.stage_index_to_group_rank = places
+        self.stage_index_to_group_rank, self.pipeline_order = places, order
+        self.pipeline_order_with_comms = (
+            {rank: [a for a in row if a is not None] for rank, row in actions.items()} if format == "compute_comms"
+            else _add_send_recv({rank: _add_unshard_reshard(row) for rank, row in actions.items()}, lambda stage: places[stage], self._num_stages)
+        )  # fmt: skip
+
+    def _load_csv(self, filename: str, format: str = "compute_only") -> None:
+        """The actions of a file: a line a rank."""
+        with open(filename, newline="") as file:
+            rows = {rank: [Action.from_str(text) for text in row] for rank, row in enumerate(csv.reader(file))}
+        self._load_actions(rows, format)
 
 
 class _ScheduleForwardOnly(PipelineScheduleSingle):

@@ -213,3 +213,6 @@ class PipelineStage:
 def build_stage(stage_module: Module, stage_index: int, pipe_info: Any, device: Any, group: Any = None) -> PipelineStage:
     """A stage of a model that `pipeline` has cut."""
     return PipelineStage(stage_module, stage_index, pipe_info.num_stages, device, group=group)
+
+
+_PipelineStageBase = PipelineStage  # the class that PyTorch derives it from
