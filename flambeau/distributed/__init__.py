@@ -26,6 +26,7 @@ from flambeau.distributed.collectives import (
 from flambeau.distributed.errors import DistBackendError, DistError, DistNetworkError, DistQueueEmptyError, DistStoreError, QueueEmptyError
 from flambeau.distributed.group import (
     Backend,
+    BackendConfig,
     GroupMember,
     ProcessGroup,
     _rank_not_in_group,
@@ -106,8 +107,8 @@ def is_xccl_available() -> bool:
 
 
 def is_backend_available(backend: str) -> bool:
-    """Whether there is a backend of this name: "gloo" and "mpi", which are the same."""
-    return backend.lower() in ("gloo", "mpi")
+    """Whether there is a backend of this name: "gloo" and "mpi", which are the same, "fake", and those of one's own."""
+    return backend.lower() in ("gloo", "mpi", "fake") or backend.upper() in Backend._plugins
 
 
 def is_torchelastic_launched() -> bool:
@@ -130,6 +131,13 @@ _LAZY_MODULES = frozenset(
 _LAZY_NAMES = {
     "FileStore": "file_store", "TCPStore": "tcp_store", "GradBucket": "reducer", "BuiltinCommHookType": "algorithms.ddp_comm_hooks",
     "DebugLevel": "debug", "get_debug_level": "debug", "set_debug_level": "debug", "set_debug_level_from_env": "debug", "_remote_device": "remote_device",
+    **dict.fromkeys(
+        "BroadcastOptions AllreduceOptions AllreduceCoalescedOptions ReduceOptions AllgatherOptions GatherOptions ScatterOptions ReduceScatterOptions "
+        "BarrierOptions AllToAllOptions".split(), "options"
+    ),
+    **dict.fromkeys(
+        "_DEFAULT_FIRST_BUCKET_BYTES _compute_bucket_assignment_by_size Reducer _broadcast_coalesced _verify_params_across_processes".split(), "buckets"
+    ),
     "_StoreCollectives": "store_collectives", "_ControlCollectives": "store_collectives", "ProcessGroupGloo": "gloo",
 }  # fmt: skip
 

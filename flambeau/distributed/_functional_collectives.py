@@ -8,6 +8,7 @@ import flambeau
 from flambeau.distributed.group import ProcessGroup, default_group, group_named, group_of_ranks
 from flambeau.distributed.nn import functional as _with_gradients
 from flambeau.distributed.reduce_op import ReduceOp
+from flambeau.distributed.tags import _expand_group as _expand_group
 from flambeau.distributed.watchers import one
 
 
@@ -44,13 +45,17 @@ def _op(name: Any) -> Any:
 
 
 def all_reduce(self: Any, reduceOp: str, group: Any, tag: str = "") -> Any:
-    """The sum (or what `reduceOp` says) over all ranks."""
+    """The sum (or what `reduceOp` says) over all ranks. Of a tensor without elements of its own ("meta") one like it."""
+    if self.is_meta:
+        return flambeau.empty_like(self)
     with one("all_reduce"):
         return _with_gradients.all_reduce(self, _op(reduceOp), _group(group))
 
 
 def all_gather_tensor(self: Any, gather_dim: int, group: Any, tag: str = "") -> Any:
     """The tensors of all ranks, joined along a dim."""
+    if self.is_meta:
+        return flambeau.cat([self] * _group(group).size(), gather_dim)
     with one("all_gather_into_tensor"):
         return flambeau.cat(list(_with_gradients.all_gather(self, _group(group))), gather_dim)
 
@@ -62,6 +67,8 @@ def reduce_scatter_tensor(self: Any, reduceOp: str, scatter_dim: int, group: Any
     if self.shape[scatter_dim] % n:
         raise AssertionError(f"input dimension {scatter_dim} ({self.shape[scatter_dim]}) must be a multiple of group_size {n}")
     parts = list(self.chunk(n, scatter_dim))
+    if self.is_meta:
+        return flambeau.empty_like(parts[0])
     mean = _op(reduceOp) is ReduceOp.AVG
     with one("reduce_scatter_tensor"):
         total = _with_gradients.reduce_scatter(parts[0], parts, ReduceOp.SUM if mean else _op(reduceOp), found)
@@ -94,6 +101,8 @@ all_gather_single_coalesced, reduce_scatter_single_coalesced = all_gather_into_t
 
 def broadcast(self: Any, src: int, group: Any, tag: str = "") -> Any:
     """The tensor of rank `src`."""
+    if self.is_meta:
+        return flambeau.empty_like(self)
     with one("broadcast"):
         return _with_gradients.broadcast(self, src, _group(group))
 
@@ -102,6 +111,8 @@ def all_to_all_single(self: Any, output_split_sizes: Any, input_split_sizes: Any
     """The parts along dim 0 that the other ranks have for this one, joined."""
     rows = sum(output_split_sizes) if output_split_sizes else self.shape[0]
     like = self.new_empty((rows, *self.shape[1:]))
+    if self.is_meta:
+        return like
     with one("all_to_all_single"):
         return _with_gradients.all_to_all_single(like, self, output_split_sizes, input_split_sizes, _group(group))
 

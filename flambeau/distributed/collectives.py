@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
+from flambeau.distributed import own_backends
 from flambeau.distributed.agreement import collective
 from flambeau.distributed.calls import check_whole, done, one_kind, perform, root_of
 from flambeau.distributed.errors import DistBackendError
@@ -44,6 +45,8 @@ def broadcast(tensor: Any, src: int | None = None, group: Any = None, async_op: 
     if found is None:
         return done(async_op)
     root = root_of(found, src, group_src, "src")
+    if found.own_backend is not None:
+        return own_backends.broadcast(found, tensor, root, async_op)  # type: ignore[no-any-return]
     return broadcast_all([tensor], root, found, async_op, "broadcast")
 
 
@@ -56,6 +59,25 @@ def broadcast_all(tensors: Sequence[Tensor], root: int, group: ProcessGroup, asy
     if root == group.rank():
         return _swap(group, text, key, memories, starts[-1], [], async_op, list(tensors))
     return _swap(group, text, key, [], starts[-1], [(root, start, m) for start, m in zip(starts, memories, strict=False)], async_op, list(tensors))
+
+
+def broadcast_copies(tensors: Sequence[Tensor], root: int, which: int, group: ProcessGroup) -> Work:
+    """All of these, which are alike, become one of a root's. It goes on beside the program."""
+    text, key = collective("broadcast", f"from {root}", tensors[0].dtype, tuple(tensors[0].shape))
+    sends = [Memory(tensors[which], False)] if root == group.rank() else []
+    targets = [Memory(t, True) for i, t in enumerate(tensors) if not sends or i != which]
+    nbytes = tensors[0].numel() * tensors[0].dtype.itemsize
+    return _swap(group, text, key, sends, nbytes, [(root, 0, m) for m in targets], True, list(tensors))  # type: ignore[return-value]
+
+
+def all_gather_copies(outputs: Sequence[Sequence[Tensor]], inputs: Sequence[Tensor], group: ProcessGroup) -> Work:
+    """Each row of outputs gets the inputs of all ranks, which are alike, rank by rank. It goes on beside the program."""
+    text, key = collective("all_gather", f"of {len(inputs)} tensors", inputs[0].dtype, tuple(inputs[0].shape))
+    sends = [Memory(t, False) for t in inputs]
+    n, nbytes = len(inputs), sends[0].nbytes
+    receives = [(place // n, place % n * nbytes, Memory(t, True)) for row in outputs for place, t in enumerate(row)]
+    results = list(outputs[0]) if n == 1 else [list(row) for row in outputs]
+    return _swap(group, text, key, sends, n * nbytes, receives, True, results, list(inputs))  # type: ignore[return-value]
 
 
 def share_rows(rows: Sequence[Sequence[Tensor]], group: ProcessGroup, name: str) -> None:
@@ -85,6 +107,8 @@ def all_gather(tensor_list: list[Any], tensor: Any, group: Any = None, async_op:
         return done(async_op)
     if len(outputs) != found.size():
         raise ValueError(f"all_gather: tensor_list must have one tensor a rank: {found.size()}, got {len(outputs)}")
+    if found.own_backend is not None:
+        return own_backends.all_gather(found, outputs, tensor, async_op)  # type: ignore[no-any-return]
     kind = one_kind([tensor, *outputs], "all_gather")
     if outputs[found.rank()].numel() != tensor.numel():
         raise ValueError(f"all_gather: tensor_list[{found.rank()}] {tuple(outputs[found.rank()].shape)} must be as large as the tensor, {tuple(tensor.shape)}")
@@ -95,36 +119,45 @@ def all_gather(tensor_list: list[Any], tensor: Any, group: Any = None, async_op:
     )  # fmt: skip
 
 
-def all_gather_coalesced(output_tensor_lists: list[list[Any]], input_tensor_list: list[Any], group: Any = None, async_op: bool = False) -> Work | None:
-    """all_gather of several tensors: output_tensor_lists[r][i] becomes input_tensor_list[i] of rank r."""
+def all_gather_coalesced(output_tensor_lists: list[list[Any]], input_tensor_list: list[Any], group: Any = None, async_op: bool = False) -> Any:
+    """all_gather of several tensors: output_tensor_lists[r][i] becomes input_tensor_list[i] of rank r. With `async_op` a Future."""
     tensors_of(input_tensor_list, "all_gather_coalesced", "input_tensor_list")
+    if not isinstance(output_tensor_lists, (list, tuple)):
+        raise TypeError(f"Invalid function argument. Expected parameter `output_tensor_lists` to be a list of lists, got {type(output_tensor_lists)}.")
     for outputs in output_tensor_lists:
-        if len(tensors_of(outputs, "all_gather_coalesced", "output_tensor_lists")) != len(input_tensor_list):
-            raise ValueError(
-                "all_gather_coalesced: each list of output_tensor_lists must have as many tensors as input_tensor_list, "
-                f"{len(input_tensor_list)}; got {len(outputs)}"
-            )
+        tensors_of(outputs, "all_gather_coalesced", "output_tensor_lists")
     found = member(group)
-    if found is None or not input_tensor_list:
-        return done(async_op)
-    if len(output_tensor_lists) != found.size():
-        raise ValueError(f"all_gather_coalesced: output_tensor_lists must have one list a rank: {found.size()}, got {len(output_tensor_lists)}")
-    for i, (mine, t) in enumerate(zip(output_tensor_lists[found.rank()], input_tensor_list, strict=True)):
-        if mine.numel() != t.numel():
-            raise ValueError(
-                f"all_gather_coalesced: output_tensor_lists[{found.rank()}][{i}] {tuple(mine.shape)} "
-                f"must be as large as input_tensor_list[{i}], {tuple(t.shape)}"
+    if found is not None and found.own_backend is not None:
+        return own_backends.all_gather_coalesced(found, output_tensor_lists, input_tensor_list, async_op)
+    work = done(async_op) if found is None or not input_tensor_list else gather_coalesced(output_tensor_lists, input_tensor_list, found, async_op)
+    return None if work is None else work.get_future()
+
+
+def gather_coalesced(output_lists: Sequence[Sequence[Tensor]], inputs: Sequence[Tensor], group: ProcessGroup, async_op: bool) -> Work | None:
+    """all_gather_coalesced of what are tensors."""
+    if len(output_lists) != group.size():
+        raise RuntimeError(f"all_gather_coalesced: output lists should be equal to world size, {group.size()}; got {len(output_lists)}")
+    for outputs in output_lists:
+        if len(outputs) != len(inputs):
+            raise RuntimeError(
+                f"all_gather_coalesced: invalid output size: each list must have as many tensors as the input, {len(inputs)}; got {len(outputs)}"
             )
-    shapes = tuple([tuple([(t.dtype.name, *t.shape) for t in outputs]) for outputs in output_tensor_lists])
-    text, key = collective("all_gather", f"of {len(input_tensor_list)} tensors", input_tensor_list[0].dtype, shapes)
+        for i, (output, t) in enumerate(zip(outputs, inputs, strict=True)):
+            if output.dtype is not t.dtype:
+                raise RuntimeError(f"all_gather_coalesced: invalid tensor type at index {i} (expected {t.dtype}, got {output.dtype})")
+    for i, (mine, t) in enumerate(zip(output_lists[group.rank()], inputs, strict=True)):
+        if mine.numel() != t.numel():
+            raise RuntimeError(f"all_gather_coalesced: invalid size of output tensor at index {i} (expected {tuple(t.shape)}, got {tuple(mine.shape)})")
+    shapes = tuple([tuple([(t.dtype.name, *t.shape) for t in outputs]) for outputs in output_lists])
+    text, key = collective("all_gather", f"of {len(inputs)} tensors", inputs[0].dtype, shapes)
     receives, total = [], 0
-    for rank, outputs in enumerate(output_tensor_lists):
+    for rank, outputs in enumerate(output_lists):
         memories = [Memory(t, True) for t in outputs]
         starts = [0, *accumulate(m.nbytes for m in memories)]
         receives += [(rank, start, m) for start, m in zip(starts, memories, strict=False)]
         total = max(total, starts[-1])
-    sends = [Memory(t, False) for t in input_tensor_list]
-    return _swap(found, text, key, sends, total, receives, async_op, [t for outputs in output_tensor_lists for t in outputs], input_tensor_list)
+    sends = [Memory(t, False) for t in inputs]
+    return _swap(group, text, key, sends, total, receives, async_op, [t for outputs in output_lists for t in outputs], inputs)
 
 
 def _part(memory: Memory, start: int, nbytes: int) -> Memory:
@@ -142,6 +175,8 @@ def all_gather_into_tensor(output_tensor: Any, input_tensor: Any, group: Any = N
     if found is None:
         return done(async_op)
     check_whole("all_gather_into_tensor", "output", output_tensor, "input", input_tensor, found.size())
+    if found.own_backend is not None:
+        return own_backends.all_gather_into_tensor(found, output_tensor, input_tensor, async_op)  # type: ignore[no-any-return]
     kind = one_kind([output_tensor, input_tensor], "all_gather_into_tensor")
     text, key = collective("all_gather_into_tensor", "", kind, tuple(input_tensor.shape))
     source, whole = Memory(input_tensor, False), Memory(output_tensor, True)
@@ -166,6 +201,8 @@ def gather(
     root = root_of(found, dst, group_dst, "dst")
     outputs = tensors_of(gather_list or [], "gather", "gather_list")
     _check_list("gather", "gather_list", outputs, tensor, root == found.rank(), found.size())
+    if found.own_backend is not None:
+        return own_backends.gather(found, tensor, outputs, root, async_op)  # type: ignore[no-any-return]
     text, key = collective("gather", f"to {root}", one_kind([tensor, *outputs], "gather"), tuple(tensor.shape))
     source = Memory(tensor, False)
     return _swap(found, text, key, [source], source.nbytes, [(r, 0, Memory(t, True)) for r, t in enumerate(outputs)], async_op, outputs, tensor)
@@ -194,6 +231,8 @@ def scatter(
     root = root_of(found, src, group_src, "src")
     inputs = tensors_of(scatter_list or [], "scatter", "scatter_list")
     _check_list("scatter", "scatter_list", inputs, tensor, root == found.rank(), found.size())
+    if found.own_backend is not None:
+        return own_backends.scatter(found, tensor, inputs, root, async_op)  # type: ignore[no-any-return]
     text, key = collective("scatter", f"from {root}", one_kind([tensor, *inputs], "scatter"), tuple(tensor.shape))
     target = Memory(tensor, True)
     n = target.nbytes
@@ -209,6 +248,8 @@ def all_to_all(output_tensor_list: list[Any], input_tensor_list: list[Any], grou
         return done(async_op)
     if not len(outputs) == len(inputs) == found.size():
         raise ValueError(f"all_to_all: both lists must have one tensor a rank: {found.size()}, got {len(outputs)} and {len(inputs)}")
+    if found.own_backend is not None:
+        return own_backends.all_to_all(found, outputs, inputs, async_op)  # type: ignore[no-any-return]
     kind = one_kind([*outputs, *inputs], "all_to_all")
     return _exchange(found, "all_to_all", kind, [Memory(t, False) for t in inputs], [Memory(t, True) for t in outputs], async_op, outputs)
 
@@ -222,6 +263,8 @@ def all_to_all_single(
     tensor_of(input, "all_to_all_single", "input")
     if found is None:
         return done(async_op)
+    if found.own_backend is not None:
+        return own_backends.all_to_all_single(found, output, input, output_split_sizes, input_split_sizes, async_op)  # type: ignore[no-any-return]
     kind = one_kind([output, input], "all_to_all_single")
     whole, result = Memory(input, False), Memory(output, True)
     inputs, outputs = _split(whole, input, input_split_sizes, found.size(), "input"), _split(result, output, output_split_sizes, found.size(), "output")
@@ -278,6 +321,8 @@ def barrier(group: Any = None, async_op: bool = False, device_ids: Any = None) -
     found = member(group)
     if found is None:
         return done(async_op)
+    if found.own_backend is not None:
+        return own_backends.barrier(found, async_op)  # type: ignore[no-any-return]
     text, key = collective("barrier", "", None, None)
 
     def run() -> None:

@@ -28,10 +28,10 @@ def set_debug_level(level: DebugLevel) -> None:
 
 
 def set_debug_level_from_env() -> None:
-    """Take the level from TORCH_DISTRIBUTED_DEBUG: OFF, INFO or DETAIL. RuntimeError for anything else."""
+    """Take the level from TORCH_DISTRIBUTED_DEBUG: OFF, INFO or DETAIL. ValueError for anything else."""
     text = os.environ.get(_NAME, "OFF")
     if text.upper() not in DebugLevel.__members__:
-        raise RuntimeError(f"The value of {_NAME} must be OFF, INFO, or DETAIL; got {text!r}")
+        raise ValueError(f"The value of {_NAME} must be OFF, INFO, or DETAIL; got {text!r}")
     _level[0] = DebugLevel[text.upper()]
 
 

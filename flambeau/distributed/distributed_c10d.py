@@ -14,6 +14,12 @@ from flambeau.distributed.objects import *  # noqa: F403
 from flambeau.distributed.reduce_op import *  # noqa: F403
 from flambeau.distributed.rendezvous import *  # noqa: F403
 from flambeau.distributed.store import *  # noqa: F403
+from flambeau.distributed.store_collectives import STORE_BASED_BARRIER_PREFIX as STORE_BASED_BARRIER_PREFIX
+from flambeau.distributed.store_collectives import _store_based_barrier as _store_based_barrier
+from flambeau.distributed.tags import _find_or_create_pg_by_ranks_and_tag as _find_or_create_pg_by_ranks_and_tag
+from flambeau.distributed.tags import _find_pg_by_ranks_and_tag as _find_pg_by_ranks_and_tag
+from flambeau.distributed.tags import _get_group_tag as _get_group_tag
+from flambeau.distributed.tags import _new_group_with_tag as _new_group_with_tag
 from flambeau.distributed.work import *  # noqa: F403
 
 

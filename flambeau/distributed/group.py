@@ -9,41 +9,124 @@ import sys
 import threading
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 
-from flambeau.distributed.store import HashStore, PrefixStore, Store, exchanged
+from flambeau.distributed.backend_calls import BackendCalls
+from flambeau.distributed.store import HashStore, PrefixStore, Store, exchanged, seconds
 from flambeau.distributed.work import Lane
 from flambeau.trace.once import warn_here
 
 if TYPE_CHECKING:
     from flambeau.distributed.bridge import Bridge
+    from flambeau.distributed.options import BackendOptions
     from flambeau.distributed.p2p import Mail
     from flambeau.distributed.window import Window
 
 default_pg_timeout = timedelta(minutes=30)
 
 
-class Backend(str):
-    """The name of a backend, in lower case. All names stand for the same: memory that the ranks of a machine share, and MPI between machines.
+class BackendPlugin(NamedTuple):
+    """What makes a backend of one's own."""
 
-    But "fake": no others are there, and nothing is waited for (fake.py).
+    creator_fn: Any
+    extended_api: bool
+
+
+class Backend(str):
+    """The name of a backend, in lower case. PyTorch's own stand for the same: memory that the ranks of a machine share, and MPI between machines.
+
+    But "fake": no others are there, and nothing is waited for (fake.py). `register_backend` adds some of one's own (own_backends.py).
     """
 
     UNDEFINED, GLOO, NCCL, UCC, MPI, XCCL, FAKE = "undefined", "gloo", "nccl", "ucc", "mpi", "xccl", "fake"
-    backend_list: ClassVar[list[str]] = [UNDEFINED, GLOO, MPI, FAKE]
-    default_device_backend_map: ClassVar[dict[str, str]] = {"cpu": GLOO}
-    backend_capability: ClassVar[dict[str, list[str]]] = {GLOO: ["cpu"], MPI: ["cpu"], FAKE: ["cpu"]}
+    backend_list: ClassVar[list[str]] = [UNDEFINED, GLOO, NCCL, XCCL, UCC, MPI, FAKE]
+    default_device_backend_map: ClassVar[dict[str, str]] = {"cpu": GLOO, "cuda": NCCL, "xpu": XCCL, "mps": GLOO}
+    backend_capability: ClassVar[dict[str, list[str]]] = {
+        GLOO: ["cpu", "cuda"], NCCL: ["cuda"], XCCL: ["xpu"], UCC: ["cpu", "cuda"], MPI: ["cpu", "cuda"], FAKE: ["cpu", "cuda", "hpu", "xpu"],
+    }  # fmt: skip
+    _plugins: ClassVar[dict[str, BackendPlugin]] = {}
+    _BackendPlugin = BackendPlugin
 
     def __new__(cls, name: str) -> Backend:
         if not isinstance(name, str):
             raise ValueError(f"Backend constructor parameter must be string-ish: {name!r}")
         return super().__new__(cls, name.lower())
 
+    @classmethod
+    def register_backend(cls, name: str, func: Any, extended_api: bool = False, devices: str | list[str] | None = None) -> None:
+        """A backend of one's own: `func(store, rank, size, timeout)` makes what has PyTorch's methods of a process group (allreduce, send, barrier ...).
 
-class ProcessGroup:
-    """Some of the ranks, of which this process is one."""
+        With `extended_api` it is called with one object of all of that, and the group's pg_options.
+        """
+        name = name.lower()
+        if not hasattr(cls, name.upper()):
+            setattr(cls, name.upper(), name)
+        if name not in cls.backend_list:
+            cls.backend_list.append(name)
+        if devices is None:
+            warn_here(
+                f"Device capability of {name} unspecified, assuming `cpu` and `cuda` or `xpu`. Please specify it via the `devices` argument of "
+                "`register_backend`."
+            )
+        given = ["cpu", "cuda"] if devices is None else [devices] if isinstance(devices, str) else list(devices)
+        for device in [] if devices is None else given:
+            if cls.default_device_backend_map.get(device) in (None, "fake"):
+                cls.default_device_backend_map[device] = name
+        cls.backend_capability[name] = given
+        if name != cls.FAKE:  # which is here by itself
+            cls._plugins[name.upper()] = BackendPlugin(func, extended_api)
 
-    def __init__(self, backend: str, ranks: Sequence[int] = (0,), rank: int = 0, store: Store | None = None, timeout: Any = None, name: str = "0") -> None:
+
+class BackendConfig:
+    """Which backend works for which device: of a name, or of "cpu:gloo,cuda:nccl"."""
+
+    def __init__(self, backend: str) -> None:
+        text = str(backend).lower()
+        self.device_backend_map: dict[str, Backend] = {}
+        if text == Backend.UNDEFINED:
+            self.device_backend_map = {"cpu": Backend(Backend.GLOO)}
+        elif text in Backend.backend_list:
+            self.device_backend_map = dict.fromkeys(Backend.backend_capability[text], Backend(text))
+        elif ":" in text:
+            for part in text.split(","):
+                device, colon, name = part.partition(":")
+                if not colon or ":" in name:
+                    raise ValueError(f"Invalid device:backend pairing: {part} in {backend!r}; it must be like 'cpu:gloo,cuda:nccl'")
+                if device in self.device_backend_map:
+                    raise ValueError(f"Duplicate device type {device} in backend string: {backend}")
+                self.device_backend_map[device] = Backend(name)
+        else:
+            warn_here(f"Device capability of {backend} unknown, assuming `cpu` and `cuda`. You can specify it in `device:backend` format.")
+            self.device_backend_map = dict.fromkeys(("cpu", "cuda", "xpu"), Backend(text))
+
+    def __repr__(self) -> str:
+        return ",".join(f"{device}:{name}" for device, name in self.device_backend_map.items())
+
+    def get_device_backend_map(self) -> dict[str, Backend]:
+        """Device -> backend."""
+        return self.device_backend_map
+
+
+class ProcessGroup(BackendCalls):
+    """Some of the ranks, of which this process is one.
+
+    A class derived from it is made by `ProcessGroup(rank, size)`, as with PyTorch, and has its own collectives (Backend.register_backend).
+    """
+
+    own_backend: Any = None  # what makes the collectives, where that is a backend of one's own
+
+    def __init__(
+        self, backend: str | int, ranks: Sequence[int] | int = (0,), rank: int = 0, store: Store | None = None, timeout: Any = None, name: str = "0",
+        own_backend: Any = None,
+    ) -> None:  # fmt: skip
+        if isinstance(backend, int):
+            assert isinstance(ranks, int)  # the base of a backend of one's own
+            self._rank, self.ranks, self.own_backend, self._backend = backend, list(range(ranks)), self, Backend(Backend.UNDEFINED)
+            self.timeout, self.bound_device_id = default_pg_timeout, None
+            return
+        assert not isinstance(ranks, int)
+        if own_backend is not None:
+            self.own_backend = own_backend
         self._backend = Backend(backend)
         self.ranks = list(ranks)
         self._rank = rank
@@ -56,7 +139,7 @@ class ProcessGroup:
         self._mail: Mail | None = None
         self._making = threading.Lock()
         self.bound_device_id = None  # the device that a backend of GPUs works for
-        if len(self.ranks) > 1:
+        if len(self.ranks) > 1 and own_backend is None:
             self.window  # noqa: B018  # all members are here now
 
     @property
@@ -74,6 +157,8 @@ class ProcessGroup:
         return "fake" in [part.rpartition(":")[2] for part in self._backend.split(",")]
 
     def _open(self) -> Window | Bridge:
+        if self.own_backend is not None:
+            raise NotImplementedError(f"{self!r}: the backend {type(self.own_backend).__name__} has its own collectives; this one is not among them")
         if self.is_fake:
             from flambeau.distributed.fake import FakeWindow
 
@@ -95,6 +180,10 @@ class ProcessGroup:
     @property
     def mail(self) -> Mail:
         """Messages from member to member."""
+        if self._mail is None and self.own_backend is not None:
+            from flambeau.distributed.own_backends import OwnMail
+
+            self._mail = cast("Mail", OwnMail(self))
         if self._mail is None:
             from flambeau.distributed.fake import FakeMail
             from flambeau.distributed.p2p import Mail
@@ -119,43 +208,65 @@ class ProcessGroup:
         return len(self.ranks)
 
     def name(self) -> str:
-        """The backend's name."""
-        return str(self._backend)
+        """The backend's name; of what is not PyTorch's own, "custom", or what its getBackendName says."""
+        if self.own_backend is not None:
+            return str(self.own_backend.getBackendName()) if hasattr(self.own_backend, "getBackendName") else "custom"
+        return "custom" if self._backend == Backend.FAKE else str(self._backend)
 
-    def _get_backend_name(self) -> str:
-        return str(self._backend)
+    _get_backend_name = name
 
-    # -- as PyTorch's process groups have them: collectives that go on beside the program -------------------------------------------
-    def allreduce(self, tensors: Any, op: Any = None) -> Any:
-        """all_reduce of a list of tensors, or of one sparse one; a Work."""
-        from flambeau.distributed.collectives import all_reduce
-        from flambeau.distributed.reduce_op import ReduceOp
-        from flambeau.distributed.reductions import all_reduce_coalesced
+    # -- what PyTorch asks a backend -------------------------------------------------------------------------------------------------
+    def _get_backend(self, device: Any) -> ProcessGroup:
+        """This group, as what works for a device: under the class of gloo's groups, with the same insides."""
+        from flambeau.distributed.gloo import ProcessGroupGloo
 
-        if isinstance(tensors, (list, tuple)) and len(tensors) == 1 and tensors[0].is_sparse:
-            return all_reduce(tensors[0], ReduceOp.SUM if op is None else getattr(op, "reduceOp", op), self, async_op=True)
-        return all_reduce_coalesced(tensors, ReduceOp.SUM if op is None else getattr(op, "reduceOp", op), self, async_op=True)
+        if str(device).partition(":")[0] != "cpu":
+            raise RuntimeError(f"No backend type associated with device type {str(device).partition(':')[0]}")
+        seen = object.__new__(ProcessGroupGloo)
+        seen.__dict__ = self.__dict__
+        return seen
 
-    def broadcast(self, tensors: Any, root: int = 0) -> Any:
-        """broadcast of a tensor, or of a list of them, from a place in the group; a Work."""
-        from flambeau.distributed.collectives import broadcast_all
+    @property
+    def _device_types(self) -> list[Any]:
+        from flambeau.device import device
 
-        return broadcast_all(tensors if isinstance(tensors, (list, tuple)) else [tensors], root, self, async_op=True)
+        return [device("cpu")]
 
-    def barrier(self, *options: Any) -> Any:
-        """barrier; a Work."""
-        from flambeau.distributed.collectives import barrier
+    def get_group_store(self) -> Store:
+        """The store by which the members have found each other."""
+        return self.store
 
-        return barrier(self, async_op=True)
+    @property
+    def options(self) -> BackendOptions:
+        """The group's timeout, and its ranks."""
+        from flambeau.distributed.options import BackendOptions
 
-    def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
-        """monitored_barrier of this group."""
-        from flambeau.distributed.collectives import monitored_barrier
+        found = BackendOptions(str(self._backend), self.timeout)
+        found.global_ranks_in_group, found.group_name = list(self.ranks), self.group_name
+        return found
 
-        monitored_barrier(self, timeout, wait_all_ranks)
+    def set_timeout(self, timeout: timedelta) -> None:
+        """How long is waited for the others from now on."""
+        self.timeout = timeout
+        if self._window is not None:
+            self._window.timeout = seconds(timeout)
+            if hasattr(self._window, "window"):
+                self._window.window.timeout = seconds(timeout)
+
+    _set_default_timeout = set_timeout
+
+    def _set_sequence_number_for_group(self) -> None:
+        """Nothing to do: ranks count from the start."""
+
+    def _get_sequence_number_for_group(self) -> int:
+        """How many collectives there have been."""
+        inner = getattr(self.window, "window", self.window)
+        return int(getattr(inner, "_times", 0))
 
     def close(self) -> None:
         """Leave."""
+        if self.own_backend not in (None, self) and hasattr(self.own_backend, "shutdown"):
+            self.own_backend.shutdown()
         if self._window is not None:
             self._window.close()
 
@@ -262,11 +373,12 @@ def init_process_group(
         found, place, size = HashStore(), 0, 1
     else:
         found, place, size = find(init_method or "env://", rank, world_size, limit)
+        found.set_timeout(limit)
     if not 0 <= place < size:
         raise ValueError(f"init_process_group: rank must be between 0 and world_size - 1, got rank {place} and world_size {size}")
     _check_backend(backend, names, size)
     _made[0] = 0
-    made = ProcessGroup(backend or "gloo", range(size), place, PrefixStore("default_pg", found), limit, group_name or "0")
+    made = _made_of(backend or "gloo", range(size), place, PrefixStore("default_pg", found), limit, group_name or "0", pg_options)
     made.group_desc = "default_pg"
     GroupMember.WORLD = group.WORLD = made
     _groups.append(made)
@@ -274,13 +386,30 @@ def init_process_group(
     atexit.register(_end)
 
 
+def _made_of(backend: str, ranks: Sequence[int], rank: int, store: Store, timeout: Any, name: str, pg_options: Any) -> ProcessGroup:
+    """A group, whose collectives are those of a backend of one's own where there is one of this name."""
+    plugin = _plugin(backend)
+    if plugin is None:
+        return ProcessGroup(backend, ranks, rank, store, timeout, name)
+    from flambeau.distributed import own_backends
+
+    return ProcessGroup(backend, ranks, rank, store, timeout, name, own_backends.make(plugin, store, rank, ranks, timeout, name, pg_options))
+
+
+def _plugin(backend: str) -> BackendPlugin | None:
+    """The backend of one's own that works for the CPU, if it is one."""
+    if not Backend._plugins:
+        return None
+    return Backend._plugins.get(str(BackendConfig(backend).get_device_backend_map().get("cpu", "")).upper())
+
+
 def _check_backend(backend: str | None, names: Sequence[str], size: int) -> None:
-    if backend is not None and size > 1 and not any(name in ("gloo", "mpi", "fake") for name in names):
+    if backend is not None and _plugin(backend) is None and size > 1 and not any(name in ("gloo", "mpi", "fake") for name in names):
         wanted = ", ".join(names)
         if all(name in ("nccl", "xccl", "ucc") for name in names):
             warn_here(f"torch.distributed: there is no backend {wanted} here, as flambeau runs on the CPU so far: shared memory is used ('gloo')")
         elif all(name not in ("nccl", "xccl", "ucc", "undefined") for name in names):
-            raise ValueError(f"Invalid backend: '{backend}'. flambeau has 'gloo', 'mpi' and 'fake'")
+            raise ValueError(f"Invalid backend: '{backend}'. flambeau has 'gloo', 'mpi' and 'fake', and what Backend.register_backend was given")
 
 
 def _leave() -> None:
@@ -313,7 +442,7 @@ def destroy_process_group(group: Any = None) -> None:
 
 def new_group(
     ranks: list[int] | None = None, timeout: Any = None, backend: str | None = None, pg_options: Any = None, use_local_synchronization: bool = False,
-    group_desc: str | None = None, device_id: Any = None,
+    group_desc: str | None = None, device_id: Any = None, *, _name: str | None = None,
 ) -> Any:  # fmt: skip
     """A group of some ranks. All ranks call this in the same order (with `use_local_synchronization` the members alone)."""
     whole = default_group()
@@ -324,15 +453,17 @@ def new_group(
         raise ValueError("the new group's world size should be less or equal to the world size set by init_process_group")
     if any(not 0 <= r < whole.size() for r in chosen):
         raise ValueError(f"The new group's rank should be within the world_size set by init_process_group: {ranks} of {whole.size()}")
-    if use_local_synchronization:
+    if _name is not None:  # of groups with tags, of which ranks may not make the same ones
+        name = _name
+    elif use_local_synchronization:
         name = f"ranks-{'-'.join(map(str, chosen))}-{sum(g.ranks == chosen for g in _groups)}"
     else:
         _made[0] += 1
         name = str(_made[0])
     if whole.rank() not in chosen:
-        return GroupMember.NON_GROUP_MEMBER
+        return None if use_local_synchronization else GroupMember.NON_GROUP_MEMBER
     store = PrefixStore(f"group/{name}", whole.store)
-    made = ProcessGroup(backend or whole.name(), chosen, chosen.index(whole.rank()), store, timeout or whole.timeout, name)
+    made = _made_of(backend or str(whole._backend), chosen, chosen.index(whole.rank()), store, timeout or whole.timeout, name, pg_options)
     made.group_desc = group_desc or "undefined"
     _groups.append(made)
     return made

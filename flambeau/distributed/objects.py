@@ -7,6 +7,7 @@ import io
 import pickle
 from typing import Any
 
+from flambeau.distributed import own_backends
 from flambeau.distributed.agreement import collective
 from flambeau.distributed.calls import root_of
 from flambeau.distributed.group import ProcessGroup, member
@@ -21,6 +22,9 @@ def _pickled(value: Any) -> bytes:
 
 def _share(group: ProcessGroup, name: str, detail: str, own: list[bytes], wanted: Any) -> list[list[bytes]]:
     """Every rank hands out a list of texts; the lists of all ranks, in which only texts are that `wanted(rank, place)` says."""
+    if group.own_backend is not None:
+        rows = own_backends.shared(group, own)
+        return [[content for place, content in enumerate(row) if wanted(rank, place)] for rank, row in enumerate(rows)]
     n = group.size()
     text, key = collective(name, detail, None, None)
     found: list[list[bytes]] = []

@@ -6,7 +6,14 @@ import enum
 from typing import Any
 
 
-class ReduceOp(enum.Enum):
+class _Kinds(enum.EnumMeta):
+    """ReduceOp.PREMUL_SUM with its factor is a ReduceOp, too."""
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, PremulSum) or type.__instancecheck__(cls, instance)
+
+
+class ReduceOp(enum.Enum, metaclass=_Kinds):
     """How the tensors of all ranks become one."""
 
     SUM = 0
@@ -30,6 +37,12 @@ class PremulSum:
     def __init__(self, factor: float) -> None:
         self.factor = factor
         self.name = "PREMUL_SUM"
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is PremulSum and other.factor == self.factor
+
+    def __hash__(self) -> int:
+        return hash(self.factor)
 
 
 def _make_nccl_premul_sum(factor: Any) -> PremulSum:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import flambeau
 from flambeau.compiler.kernels.window_sums import can_reduce
-from flambeau.distributed import flight, watchers
+from flambeau.distributed import flight, own_backends, watchers
 from flambeau.distributed.agreement import collective
 from flambeau.distributed.calls import check_whole, done, one_kind, perform, root_of
 from flambeau.distributed.group import ProcessGroup, member
@@ -63,8 +64,10 @@ def _one_sum(tensors: Sequence[Tensor], name: str) -> dtype:
     return one_kind(mixed or tensors, name)
 
 
-def _reduce(group: ProcessGroup, name: str, tensors: Sequence[Tensor], op: Any, async_op: bool, root: int | None = None, detail: str = "") -> Work | None:
-    """all_reduce of a list of tensors as one row, or reduce of one tensor to a root."""
+def reduce_all(
+    group: ProcessGroup, name: str, tensors: Sequence[Tensor], op: Any, async_op: bool, root: int | None = None, detail: str = "", copies: Sequence[Tensor] = ()
+) -> Work | None:
+    """all_reduce of a list of tensors as one row, or reduce of one tensor to a root. `copies` become what the first tensor becomes, and are the results."""
     if not tensors:
         return done(async_op)
     kind = _one_sum(tensors, name)
@@ -74,6 +77,7 @@ def _reduce(group: ProcessGroup, name: str, tensors: Sequence[Tensor], op: Any, 
     writes = root is None or root == group.rank()
     memories = [Memory(t, writes) for t in tensors]
     pieces = [memory.piece for memory in memories]
+    others = [Memory(t, True) for t in copies]
     window = group.window
 
     def run() -> None:
@@ -87,13 +91,49 @@ def _reduce(group: ProcessGroup, name: str, tensors: Sequence[Tensor], op: Any, 
                 _divide(memories, kind, group.size())
             for memory in memories:
                 memory.finish()
+        for memory in others:
+            ctypes.memmove(memory.address, pieces[0][0], pieces[0][1])
+            memory.finish()
 
-    return perform(group, run, async_op, text, tensors)
+    return perform(group, run, async_op, text, list(copies) or tensors)
+
+
+_TOGETHER = {
+    ReduceOp.SUM: flambeau.add, ReduceOp.PRODUCT: flambeau.mul, ReduceOp.MIN: flambeau.minimum, ReduceOp.MAX: flambeau.maximum,
+    ReduceOp.BAND: flambeau.bitwise_and, ReduceOp.BOR: flambeau.bitwise_or, ReduceOp.BXOR: flambeau.bitwise_xor,
+}  # fmt: skip
+
+
+def all_reduce_copies(tensors: Sequence[Tensor], op: Any, group: ProcessGroup) -> Work:
+    """All of these, which are alike, become the sum of all of them and all other ranks'. It goes on beside the program."""
+    first = tensors[0]
+    if len(tensors) > 1 and op not in _TOGETHER:
+        raise RuntimeError(f"ProcessGroupGloo::allreduce: of several tensors a rank ReduceOp.{op.name} is not made; give one")
+    with flambeau.no_grad():
+        if first.is_sparse:
+            from flambeau.distributed.sparse import all_reduce_sparse
+
+            total = first
+            for t in tensors[1:]:
+                total = total + t
+            all_reduce_sparse(group, total, op, False)
+            for t in tensors:
+                if t is not total:
+                    t.copy_(total)
+            return Work(list(tensors))
+        if len(tensors) == 1:
+            return reduce_all(group, "all_reduce", list(tensors), op, True)  # type: ignore[return-value]
+        total = first
+        for t in tensors[1:]:
+            total = _TOGETHER[op](total, t)
+        return reduce_all(group, "all_reduce", [total.contiguous()], op, True, copies=tensors)  # type: ignore[return-value]
 
 
 def all_reduce(tensor: Any, op: Any = ReduceOp.SUM, group: Any = None, async_op: bool = False) -> Work | None:
     """The tensor becomes the sum (or what `op` says) over all ranks: the same bits on each; terms are added in the ranks' order, narrow floats in float32."""
     found = member(group)
+    if found is not None and found.own_backend is not None:
+        return own_backends.all_reduce(found, [tensor], op, async_op)  # type: ignore[no-any-return]
     if found is not None and not async_op and type(tensor) is flambeau.Tensor and _known_again(found, tensor, op):
         return None
     if found is not None and getattr(tensor, "is_sparse", False):
@@ -101,7 +141,7 @@ def all_reduce(tensor: Any, op: Any = ReduceOp.SUM, group: Any = None, async_op:
 
         return all_reduce_sparse(found, tensor, op, async_op)
     tensor_of(tensor, "all_reduce")
-    return done(async_op) if found is None else _reduce(found, "all_reduce", [tensor], op, async_op)
+    return done(async_op) if found is None else reduce_all(found, "all_reduce", [tensor], op, async_op)
 
 
 _known: dict[Any, tuple[str, int, int, float] | None] = {}
@@ -137,18 +177,21 @@ def _learned(group: ProcessGroup, tensor: Tensor, op: Any) -> tuple[str, int, in
     m = tensor._meta
     if len(_known) > 4096:
         _known.clear()
-    if m.dynamic or not m.is_contiguous or tensor.is_sparse or tensor.device.type != "cpu" or not isinstance(op, ReduceOp) or op is ReduceOp.PREMUL_SUM:
+    if m.dynamic or not m.is_contiguous or tensor.is_sparse or tensor.device.type != "cpu" or type(op) is not ReduceOp or op is ReduceOp.PREMUL_SUM:
         return None
     operator, element, factor, divides = operator_for(op, tensor.dtype, group.size(), "all_reduce")
     text, key = collective("all_reduce", op.name, tensor.dtype, tuple(tensor.shape))
     return None if divides else (text, key, adder(operator, element, factor is not None), factor or 0.0)
 
 
-def all_reduce_coalesced(tensors: Any, op: Any = ReduceOp.SUM, group: Any = None, async_op: bool = False) -> Work | None:
-    """all_reduce of several tensors of one dtype."""
+def all_reduce_coalesced(tensors: Any, op: Any = ReduceOp.SUM, group: Any = None, async_op: bool = False) -> Any:
+    """all_reduce of several tensors of one dtype. With `async_op` a Future."""
     found = member(group)
     tensors = tensors_of([tensors] if not isinstance(tensors, (list, tuple)) else tensors, "all_reduce_coalesced", "tensors")
-    return done(async_op) if found is None else _reduce(found, "all_reduce_coalesced", tensors, op, async_op)
+    if found is not None and found.own_backend is not None:
+        return own_backends.all_reduce(found, tensors, op, async_op, True)
+    work = done(async_op) if found is None else reduce_all(found, "all_reduce_coalesced", tensors, op, async_op)
+    return None if work is None else work.get_future()
 
 
 def reduce(tensor: Any, dst: int | None = None, op: Any = ReduceOp.SUM, group: Any = None, async_op: bool = False, group_dst: int | None = None) -> Work | None:
@@ -158,7 +201,9 @@ def reduce(tensor: Any, dst: int | None = None, op: Any = ReduceOp.SUM, group: A
     if found is None:
         return done(async_op)
     root = root_of(found, dst, group_dst, "dst")
-    return _reduce(found, "reduce", [tensor], op, async_op, root, f" to {root}")
+    if found.own_backend is not None:
+        return own_backends.reduce(found, tensor, root, op, async_op)  # type: ignore[no-any-return]
+    return reduce_all(found, "reduce", [tensor], op, async_op, root, f" to {root}")
 
 
 def reduce_scatter(output: Any, input_list: list[Any], op: Any = ReduceOp.SUM, group: Any = None, async_op: bool = False) -> Work | None:
@@ -172,6 +217,8 @@ def reduce_scatter(output: Any, input_list: list[Any], op: Any = ReduceOp.SUM, g
         raise ValueError(f"reduce_scatter: input_list must have one tensor a rank: {found.size()}, got {len(inputs)}")
     if output.numel() != inputs[found.rank()].numel():
         raise ValueError(f"reduce_scatter: output {tuple(output.shape)} must be as large as input_list[{found.rank()}], {tuple(inputs[found.rank()].shape)}")
+    if found.own_backend is not None:
+        return own_backends.reduce_scatter(found, output, inputs, op, async_op)  # type: ignore[no-any-return]
     return _scattered(found, "reduce_scatter", output, inputs, op, async_op)
 
 
@@ -201,4 +248,6 @@ def reduce_scatter_tensor(output: Any, input: Any, op: Any = ReduceOp.SUM, group
     if found is None:
         return done(async_op)
     check_whole("reduce_scatter_tensor", "input", input, "output", output, found.size())
+    if found.own_backend is not None:
+        return own_backends.reduce_scatter_tensor(found, output, input, op, async_op)  # type: ignore[no-any-return]
     return _scattered(found, "reduce_scatter_tensor", output, [input], op, async_op)

@@ -103,3 +103,22 @@ class _StoreCollectives(_ControlCollectives):
         self._store.set(f"{key}/{self._rank}", "")
         self._others("barrier", key, timeout)
         return self._store.add(f"{key}/sum", 0)
+
+
+STORE_BASED_BARRIER_PREFIX = "store_based_barrier_key"
+
+
+def _store_based_barrier(
+    rank: int, store: Store, group_name: str, rendezvous_count: int, timeout: timedelta, logging_interval: timedelta = timedelta(seconds=10)
+) -> None:
+    """Wait until so many processes have come, by a store; DistStoreError after the timeout."""
+    key = f"{STORE_BASED_BARRIER_PREFIX}:{group_name}"
+    if store.add(key, 1) == rendezvous_count:
+        store.set(f"{key}:last_worker", "1")
+    try:
+        store.wait([f"{key}:last_worker"], timeout)
+    except DistStoreError as error:
+        raise DistStoreError(
+            f"Timed out initializing process group in store based barrier on rank {rank}, for key: {key} (world_size={rendezvous_count}, "
+            f"num_workers_joined={store.add(key, 0)}, timeout={timeout} error={error})"
+        ) from None

@@ -1,11 +1,14 @@
-"""torch.distributed._composable.contract: once a module, a state for each call, names that stay."""
+"""torch.distributed._composable.contract: once a module, a state for each call, names that stay; and replicate, which is such a function."""
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 
+import flambeau
 from flambeau import nn
-from flambeau.distributed._composable import _get_registry, contract
+from flambeau.distributed._composable import _get_registry, contract, replicate
 
 
 class Wrapped(nn.Module):
@@ -47,3 +50,16 @@ def test_once_a_module_with_a_state():
 def test_names_must_stay(change, said):
     with pytest.raises(RuntimeError, match=said):
         contract()(change)(nn.Sequential(nn.Linear(2, 2), nn.ReLU()))
+
+
+def test_replicate_changes_the_class_only():
+    model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
+    names = list(model.state_dict())
+    assert replicate(model) is model and isinstance(model, nn.Sequential) and type(model).__name__ == "DDPSequential"
+    assert list(model.state_dict()) == names and type(model[:2]) is nn.Sequential and len(model[:2]) == 2
+    with pytest.raises(AssertionError, match="does not support deepcopy"):
+        copy.deepcopy(model)
+    with pytest.raises(RuntimeError, match="Expected device_id to be int"):
+        replicate(nn.Linear(2, 2), device_id=["cpu"])
+    model(flambeau.ones(4, 2)).sum().backward()  # of one process: the module is only called
+    assert all(p.grad is not None for p in model.parameters())

@@ -68,11 +68,12 @@ class DistributedDataParallel(Module, Joinable):
             same_everywhere(list(trained.values()), group)
             self._send_state(0)
         self.reducer = Reducer(trained, group, self.find_unused_parameters, self.static_graph, self.bucket_bytes_cap)
-        self.reducer.sparse = {i for i, p in enumerate(trained.values()) if any(p is weight for weight in self._sparse_weights())}
+        self.reducer.sparse = {i for i, p in enumerate(trained.values()) if any(p is weight for weight in self._sparse_weights(module))}
 
-    def _sparse_weights(self) -> list[Any]:
-        """The tables whose gradients are sparse."""
-        return [each.weight for each in self.module.modules() if isinstance(each, (Embedding, EmbeddingBag)) and each.sparse]
+    @staticmethod
+    def _sparse_weights(module: Module) -> list[Any]:
+        """The tables in a module whose gradients are sparse."""
+        return [each.weight for each in module.modules() if isinstance(each, (Embedding, EmbeddingBag)) and each.sparse]
 
     def _state(self) -> tuple[list[Tensor], list[Tensor]]:
         """The parameters, and the buffers."""
@@ -106,9 +107,14 @@ class DistributedDataParallel(Module, Joinable):
 
     # -- a step -----------------------------------------------------------------------------------------------------------------
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
+        inputs, kwargs = self._pre_forward(*inputs, **kwargs)
+        return self._post_forward(self.module(*inputs, **kwargs))
+
+    def _pre_forward(self, *inputs: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """What goes before the module's forward pass; its arguments."""
         reducer = self.reducer
         if reducer is None:
-            return self.module(*inputs, **kwargs)
+            return inputs, kwargs
         trains = flambeau.is_grad_enabled() and self.require_backward_grad_sync
         reducer.check_finished()
         self._begun = True
@@ -121,9 +127,13 @@ class DistributedDataParallel(Module, Joinable):
             self._send_buffers(root)
         reducer.armed = trains
         self.require_forward_param_sync = trains
-        result = self.module(*inputs, **kwargs)
-        reducer.times.mark("forward_end")
-        return result
+        return inputs, kwargs
+
+    def _post_forward(self, output: Any) -> Any:
+        """What goes after the module's forward pass; its result."""
+        if self.reducer is not None:
+            self.reducer.times.mark("forward_end")
+        return output
 
     def will_sync_module_buffers(self) -> bool:
         """Whether the next forward pass begins with the buffers of rank 0."""
