@@ -17,6 +17,7 @@ class Counters:
     made_ahead: int  # of those: before they were asked for (trace/ahead.py)
     kept_stages: int  # and their backward passes (autograd/kept_stages.py)
     kept_pieces: int  # pieces of one call that ran at the call (trace/kept.py)
+    kept_by_class: int  # of both: at sizes that have no function of their own (trace/kept_classes.py)
     pieces: int  # ends of traces before calls that had no edge: their paths run in pieces (trace/tiers.py)
     paths_joined: int  # that were recorded as a whole, as such paths had come back
     paths_not_followed: int  # at sizes that are not those of a class

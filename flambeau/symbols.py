@@ -708,9 +708,13 @@ class Text(str):
 
 
 class Code:
-    """Writes the Python function that computes expressions from `s`, the tuple of sizes."""
+    """Writes the Python function that computes expressions from a tuple of sizes.
 
-    def __init__(self) -> None:
+    `sizes`: the tuple's name; `prefix`: how the names of what the lines compute begin.
+    """
+
+    def __init__(self, sizes: str = "s", prefix: str = "t") -> None:
+        self.sizes, self.prefix = sizes, prefix
         self.lines: list[str] = []
         self.names: dict[int, str] = {}
         self.held: list[Expr] = []  # so that no other gets the number of one of them
@@ -726,33 +730,33 @@ class Code:
             return known
         if e.op == "size":
             self.held.append(e)
-            names[id(e)] = known = f"s[{e.a}]"
+            names[id(e)] = known = f"{self.sizes}[{e.a}]"
             return known
         for top in operands_first(e, names):
             if top.op == "size":
-                names[id(top)] = f"s[{top.a}]"
+                names[id(top)] = f"{self.sizes}[{top.a}]"
                 self.held.append(top)
                 continue
             if top.op == "sum":
                 self.held.append(top)
-                names[id(top)] = name = f"t{len(self.held)}"
+                names[id(top)] = name = f"{self.prefix}{len(self.held)}"
                 products = ["*".join([*([str(c)] if c != 1 or not m else []), *[names[id(f)] for f in m]]) for m, c in _terms(top).items()]
                 self.lines.append(f"{name} = {' + '.join(products)}")
                 continue
             a, b = self.name(top.a), self.name(top.b)
             self.held.append(top)
-            names[id(top)] = name = f"t{len(self.held)}"
+            names[id(top)] = name = f"{self.prefix}{len(self.held)}"
             call = f"{top.op}({a})" if top.b is None else f"{top.op}({a}, {b})"
             text = f"int({a} <= {b})" if top.op == "at_most" else call if top.op.isalpha() else f"{a} {top.op} {b}"
             self.lines.append(f"{name} = {text}")
         return names[id(e)]
 
-    def check(self, guards: Iterable[tuple[str, Any, Any, bool]]) -> None:
-        """Lines that return None where a guard does not give its answer."""
+    def check(self, guards: Iterable[tuple[str, Any, Any, bool]], otherwise: str = "return None") -> None:
+        """Lines that return None, or do something else instead, where a guard does not give its answer."""
         for op, a, b, answer in guards:
             left, right = self.name(a), self.name(b)
             wrong = {"==": ("!=", "=="), "<": (">=", "<"), "<=": (">", "<=")}[op][not answer]
-            self.lines.append(f"if {left} {wrong} {right}: return None")
+            self.lines.append(f"if {left} {wrong} {right}: {otherwise}")
 
     def array(self, xs: Sequence[Any]) -> Text:
         """The name of an array of these ints: one that is there is copied, and what depends on sizes is put into it."""

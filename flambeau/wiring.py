@@ -12,7 +12,9 @@ vars(fragment)["primitives"] = primitives  # bodies that recording itself has ar
 HOMES |= {
     "flambeau.trace.evaluate": {"plan_history": "flambeau.autograd.segment", "keep_history": "flambeau.autograd.segment", "start": "flambeau.ops.known_edge"},
     "flambeau.trace.fragment": {"casting": "flambeau.ops.autocast_lists"},
-    "flambeau.trace.kept": {"tape_of": "flambeau.autograd.segment", "kept_segments": "flambeau.autograd.kept_segment"},
+    "flambeau.trace.kept": {"tape_of": "flambeau.autograd.segment"},
+    "flambeau.trace.kept_classes": {"tape_at": "flambeau.autograd.segment"},
+    "flambeau.trace.kept_code": {"kept_segments": "flambeau.autograd.kept_segment"},
     "flambeau.trace.mutation": {
         "freed_outputs": "flambeau.autograd.differentiate",
         "refuse_one_of_many": "flambeau.autograd.one_of_many",

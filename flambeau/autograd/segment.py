@@ -210,6 +210,10 @@ class Segment:
         """(slot, tensor, its history) of each boundary whose history is known."""
         return [(slot, b.tensor, b.history) for slot, b in self.boundaries.items() if b.settled]
 
+    def made_later(self) -> Any:
+        """Of a kept piece's: see kept_segment.py."""
+        return None
+
     def without_values(self) -> tuple[int, State | None, Any, dict[int, Tensor | tuple[Shell, int]]]:
         """What a shell has of it: the trace, the state, custom functions' slots, and what is behind what was given up before."""
         return self.gen, self.state, calls_of(self), self.behind
@@ -274,13 +278,25 @@ class Shell:
     `behind`: the leaves, and slots of further shells. A leaf is kept alive, as it is by PyTorch's nodes.
     """
 
-    __slots__ = ("behind", "calls", "gen", "order", "segment", "state", "tape")
+    __slots__ = ("behind", "calls", "gen", "made_of", "order", "segment", "state", "tape")
+    state: State | None
+    tape: Tape
 
     def __init__(self, segment: Segment, leading_on: list[tuple[int, Tensor, tuple[Any, int] | None]]) -> None:
         self.segment = ref(segment)
-        self.order, self.tape = segment.order, segment.tape
-        self.gen, self.state, self.calls, behind = segment.without_values()
+        self.order, self.made_of = segment.order, segment.made_later()
+        self.gen, state, self.calls, behind = segment.without_values()
+        if self.made_of is None:
+            self.state, self.tape = state, segment.tape
         self.behind = {**behind, **{slot: _behind(t, history) for slot, t, history in leading_on}}
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in ("state", "tape") or self.made_of is None:
+            raise AttributeError(name)
+        kept, sizes = self.made_of
+        found = kept.state_at(sizes) if name == "state" else kept.tape_for(sizes)
+        setattr(self, name, found)
+        return found
 
 
 def _behind(t: Tensor, history: tuple[Any, int] | None) -> Tensor | tuple[Shell, int]:

@@ -354,7 +354,20 @@ class Assembly:
 
         return sized(numbers.layouts, numbers, self.io_words)
 
-    def make_sized(self, sized: Sized) -> Callable[[Row], Run]:
+    def sized_program(self, sized: Sized) -> Callable[[int], Program]:
+        """Gives the one program of all sizes at which it is small (1), and that of all others (0)."""
+        programs: dict[int, Program] = {}
+
+        def program(small: int) -> Program:
+            found = programs.get(small)
+            if found is None:
+                found = programs[small] = sized.program(self.format, bool(small))
+                _from_io(found, sized.layout)
+            return found
+
+        return program
+
+    def make_sized(self, program: Callable[[int], Program]) -> Callable[[Row], Run]:
         """Makes `run` for the row of some sizes, all with one program."""
         from flambeau.runtime import buffers
 
@@ -362,9 +375,8 @@ class Assembly:
         makers: dict[int, tuple[Callable[..., Run], list[Program]]] = {}  # by whether it is small
 
         def maker(small: int) -> tuple[Callable[..., Run], list[Program]]:
-            program = sized.program(self.format, bool(small))
-            _from_io(program, sized.layout)
-            return self._maker((program.keeps_gil,), sized=True), [program]
+            found = program(small)
+            return self._maker((found.keeps_gil,), sized=True), [found]
 
         def run_at(row: Row) -> Run:
             fresh, arena_bytes, words, small = row

@@ -194,7 +194,7 @@ def make_wrapper(op: Operation) -> Callable[..., Any]:
     immediately = [
         "        l_ = tr_.state.immediate",
         "        if l_ is not None and not tr_.held:",
-        f"            l_ = l_.get((OP, {', '.join(learned)}))",
+        f"            l_ = l_[OP, {', '.join(learned)}]",  # None where none is learned
         "            if l_ is not None:",
         "                OP.recent = l_",
         f"                l_ = l_.run({', '.join(names)})",

@@ -33,6 +33,7 @@ def _meta_of(shape: tuple[int, ...], d: torch.dtype, requires_grad: bool = False
         for name in Meta.__slots__:
             setattr(found, name, getattr(like, name))
         found.is_contiguous = False
+        found.kind = object()  # no call of strided tensors is one of these
         found = _METAS.setdefault(key, found)
     return found
 

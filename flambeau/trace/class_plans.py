@@ -28,6 +28,7 @@ from flambeau.trace.while_set import while_set
 
 if TYPE_CHECKING:
     from flambeau.compiler.sized import Row, Sized
+    from flambeau.runtime.runner import Program
     from flambeau.tensor import Tensor
     from flambeau.trace.evaluate import TracePlan
     from flambeau.trace.recorder import Trace
@@ -62,7 +63,7 @@ class PlanVariant:
     """A plan over symbols. `numbers(sizes)`: what of it depends on sizes, or None where a guard does not hold.
 
     `row(sizes)`: the same of the program that all sizes share, where there is one (compiler/sized.py), once there have been `SHARED_AFTER` of them; `run_at`
-    makes a `run` of it. `source`: what both are made of.
+    makes a `run` of it. `program(small)`: that program, for sizes at which it is small or for others. `source`: what both are made of.
     """
 
     __slots__ = (
@@ -73,6 +74,7 @@ class PlanVariant:
         "made_at",
         "numbers",
         "plan",
+        "program",
         "row",
         "run_at",
         "sized",
@@ -104,6 +106,7 @@ class PlanVariant:
         self.row: Callable[[tuple[int, ...]], Row | None] | None = None
         self.run_at: Callable[[Row], Any] | None = None
         self.sized: Sized | None = None
+        self.program: Callable[[int], Program] | None = None
         self.source: tuple[Any, ...] | None = (guards, later, found)
         self.countdown = SHARED_AFTER
         code = self._code()
@@ -133,9 +136,11 @@ class PlanVariant:
     def share(self) -> None:
         """Sizes have come several times: from now on they share a program, if they can."""
         assert self.source is not None
+        self.countdown = 0
         self.sized = self.assembly.sized(self.source[2])
         if self.sized is not None:
-            self.run_at = self.assembly.make_sized(self.sized)
+            self.program = self.assembly.sized_program(self.sized)
+            self.run_at = self.assembly.make_sized(self.program)
             self.row = self.sized.function(self._code(), **self._given())
         self.source = None
 
@@ -180,6 +185,8 @@ def plan_for(tr: Trace, state: State, tensors: list[Tensor], alive: Any, make: C
                 if CHECK[0]:
                     how = "there is none" if again is None else _first_difference(variant, again, sizes)
                     raise AssertionError(f"a plan by class is not that of the sizes {sizes}: it was made at {variant.made_at} ({how})")
+                variant.dead = True
+                classes.forget_calls()
                 del variants[position]
                 return make(tr, state, tensors, alive)
             compared(variant, sizes)

@@ -27,6 +27,7 @@ from flambeau.trace.meta import Meta, is_dense, meta
 from flambeau.trace.place import line_here
 from flambeau.trace.state import IN, State
 from flambeau.trace.tiers import in_pieces
+from flambeau.trace.traces import TRACES, roots
 from flambeau.trace.while_set import while_set
 
 if TYPE_CHECKING:
@@ -80,15 +81,7 @@ def of_input(key: Any, anywhere: bool) -> tuple[Any, Ints]:
     """(all but the sizes, the sizes) of the key of an input's edge or an alias's. `anywhere`: what is known of it holds at all places of the program."""
     m: Meta = key[1] if key[0] == IN else key[2]
     shape, strides = tuple(m.shape), m.strides
-    order: tuple[int, ...] | None = None
-    if strides == contiguous_strides(shape):
-        layout: Any = "contiguous"
-    elif is_dense(shape, strides):
-        layout = order = tuple(sorted(range(len(shape)), key=lambda d: (strides[d], shape[d] != 1, -d)))
-        if _ordered(shape, order) != strides:
-            layout = order = None
-    else:
-        layout = None
+    layout = _layout(shape, strides)
     ints: tuple[Any, ...] = shape if layout is not None else (*shape, *strides)
     nbytes = key[2] if key[0] == IN else 0
     whole = m.offset == 0 and (key[0] != IN or nbytes == m.numel * m.dtype.itemsize)
@@ -97,6 +90,36 @@ def of_input(key: Any, anywhere: bool) -> tuple[Any, Ints]:
     flags = m.dtype, m.requires_grad, m.leaf, m.wrapped, m.dynamic, m.device, m.bits, len(shape), layout, whole
     rest = key[3] if key[0] == IN else (key[1], key[3], key[4])
     return (key[0], flags, rest, None if anywhere else line_here()), ints
+
+
+def _layout(shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+    """What the strides follow from, with the shape: "contiguous", the order of the dims in memory, or None: from nothing."""
+    if strides == contiguous_strides(shape):
+        return "contiguous"
+    if not is_dense(shape, strides):
+        return None
+    order = tuple(sorted(range(len(shape)), key=lambda d: (strides[d], shape[d] != 1, -d)))
+    return order if _ordered(shape, order) == strides else None
+
+
+class Kind:
+    """All of a tensor's metadata but its sizes: there is one object for each."""
+
+    __slots__ = ()
+
+
+_KINDS: Final[dict[Any, Kind]] = {}
+
+
+def kind_of(m: Meta) -> Kind:
+    """The kind of a tensor with this metadata."""
+    found = m.kind
+    if found is None:
+        shape = tuple(m.shape)
+        layout = _layout(shape, m.strides)
+        key = m.dtype, m.requires_grad, m.leaf, m.wrapped, m.dynamic, m.device, m.bits, len(shape), layout, m.offset == 0
+        found = m.kind = _KINDS.setdefault(key, Kind())
+    return found  # type: ignore[no-any-return]
 
 
 def _ordered(shape: Any, order: tuple[int, ...]) -> tuple[Any, ...]:
@@ -324,8 +347,6 @@ def _compare(made: Variant, before: Before) -> None:
 
 def alone() -> bool:
     """Whether no other thread records: it may take a tensor in the middle of a recording over symbols, which cannot take it back."""
-    from flambeau.trace.traces import TRACES
-
     return len(TRACES) == 1
 
 
@@ -439,6 +460,7 @@ def _record(tr: Trace, model: State, template: Ints, sizes: tuple[int, ...], int
     scope: dict[str, Any] = {}
     exec(compiled("def match(s, x):\n" + "\n".join([f"    {line}" for line in code.lines]), "<flambeau guards>"), scope)
     variant.match = scope["match"]
+    variant.guards = tuple(rec.guards.values())
     made_at(variant, sizes)
     variant.template = template
     variant.free = not rec.guards and not fresh
@@ -461,7 +483,15 @@ def _taken(tr: Trace, variant: Variant, key: Any, sizes: tuple[int, ...], make_e
         came_by(variant, parent, key)
         return state
     variant.dead, variant.verified = True, False
+    forget_calls()
     return _not_followed(state)
+
+
+def forget_calls() -> None:
+    """A model or a plan over symbols has turned out to be wrong at some sizes: no call may be done by it any more."""
+    for root in roots():
+        if root.immediate is not None:
+            root.immediate.forget_classes()
 
 
 def known_mode(before: State, key: Any) -> State | None:

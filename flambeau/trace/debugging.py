@@ -27,7 +27,18 @@ _ENGINE: Final = (
     GENERATED,
     *[
         str(_ROOT / name)
-        for name in ("trace", "compiler", "runtime", "python_code.py", "upward.py", "ops/known_edge.py", "autograd/engine.py", "autograd/kept_stages.py")
+        for name in (
+            "trace",
+            "compiler",
+            "runtime",
+            "python_code.py",
+            "upward.py",
+            "ops/known_edge.py",
+            "autograd/engine.py",
+            "autograd/kept_stages.py",
+            "autograd/kept_stage_code.py",
+            "autograd/kept_class_stages.py",
+        )
     ],
 )
 

@@ -90,10 +90,13 @@ def _prune(every: set[State], wanted: list[State]) -> None:
             leading.add(state)
             state = state.parent
     for root in roots():
-        learned = root.immediate or {}
+        learned = root.immediate
+        if learned is None:
+            continue
         for key, made in list(learned.items()):
             if made.forgotten(leading):
                 del learned[key]
+        learned.forget_classes()  # it is learned again, as the models are
     for state in every - leading:  # reference counts free them if nothing is a cycle: the garbage collector does not see them
         state.children.clear()
         state.plans.clear()

@@ -43,7 +43,7 @@ class Variant:
     """
 
     __slots__ = (
-        "dead", "evaluate", "free", "key", "last", "made_at", "match", "met", "metas", "model", "name", "of_outs", "pattern", "reach", "template",
+        "dead", "evaluate", "free", "guards", "key", "last", "made_at", "match", "met", "metas", "model", "name", "of_outs", "pattern", "reach", "template",
         "twins", "untried", "verified",
     )  # fmt: skip
 
@@ -51,6 +51,7 @@ class Variant:
         self.met = met  # the sizes in the key with which it was met first
         self.model = model  # None: only known to have been met, without symbols
         self.match: Callable[[tuple[int, ...], Ints], tuple[int, ...] | None] | None = None
+        self.guards: tuple[Any, ...] = ()  # what `match` asks of the sizes, beside its template
         self.evaluate: Callable[[tuple[int, ...]], Any] | None = None
         self.made_at: tuple[int, ...] = ()
         self.metas: tuple[Meta, ...] = ()  # of its results, over symbols, each once
@@ -158,7 +159,7 @@ def _pattern(variant: Variant, model: State) -> State:
     assert model.parent is not None
     state: State = _new(State)
     state.parent, state.edge, state.children, state.plans = None, None, {}, {}
-    state.sizes, state.model, state.lazy = None, model, True
+    state.sizes, state.model, state.lazy, state.kept = None, model, True, 0
     state.patterns = state.ahead = state.shortcuts = state.sample = None
     state.own_nodes, state.own_values = (), _NONE
     state.countdown, state.immediate, state.next, state.writes, state.call = OBSERVATIONS, None, None, None, None

@@ -21,8 +21,10 @@ from flambeau.python_code import compiled
 from flambeau.runtime.native_calls import UNPACKABLE
 from flambeau.statistics import counters
 from flambeau.trace import recorder
+from flambeau.trace.classes import kind_of
 from flambeau.trace.limits import conditions
 from flambeau.trace.liveness import HELD
+from flambeau.trace.meta import Meta
 from flambeau.trace.recorder import IN, Trace
 from flambeau.trace.state import State
 from flambeau.trace.storage import Storage
@@ -31,7 +33,6 @@ from flambeau.trace.while_set import while_set
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
-    from flambeau.trace.meta import Meta
 
 # A result that a recorded call takes would have been fused into it. So many of these end it, unless between two of them
 # there are so many immediate calls.
@@ -41,6 +42,54 @@ SETTLED: Final = -1  # in place of a trace's generation: a view of memory that w
 
 _numbers: Final = (int, float)
 _TENSOR_KINDS: Final = ("tensor", "tensor?", "operand", "operand?", "exponent")
+
+
+class Learned(dict[Any, Any]):
+    """The calls that a root has learned, by their names (`named`); what none is may be one of those that it knows by class (kept_classes.py).
+
+    `classes`: lists of these, by names without sizes. `models`: the same by their models and plans.
+    """
+
+    __slots__ = ("classes", "models")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.classes: dict[Any, list[Any]] = {}
+        self.models: dict[State | None, dict[Any, Any]] = {}
+
+    def __missing__(self, name: tuple[Any, ...]) -> Any:
+        if not self.classes:
+            return None
+        found = self.classes.get(without_sizes(name))
+        return None if found is None else found[0]
+
+    def forget_classes(self) -> None:
+        """Unlearn what is known by class."""
+        for made in [made for alike in self.classes.values() for made in alike]:
+            made.forgotten(set())
+        self.models.clear()
+        self.classes.clear()
+
+
+def without_sizes(name: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The name of a learned call, or one that might be learned, with kinds in the place of metadata, and without the sizes among its arguments."""
+    op = name[0]
+    parts: list[Any] = []
+    for x in name:
+        cls = x.__class__
+        if cls is Meta:
+            parts.append(x.kind or kind_of(x))
+        elif cls is tuple and x and (x[0].__class__ is Meta or x[-1].__class__ is Meta):
+            parts.append(tuple([m and (m.kind or kind_of(m)) for m in x]))
+        else:
+            parts.append(x)
+    for i in op.sized:
+        x = parts[i + 1]
+        if x.__class__ is int:
+            parts[i + 1] = "size"
+        elif isinstance(x, tuple) and all(n.__class__ is int for n in x):
+            parts[i + 1] = "sizes", len(x)
+    return tuple(parts)
 
 
 class Immediate:
@@ -55,8 +104,8 @@ class Immediate:
 
     def __init__(self, root: State, key: tuple[Any, ...], meta: Meta) -> None:
         if root.immediate is None:
-            root.immediate = {}
-        self.known: dict[Any, Immediate] | None = root.immediate
+            root.immediate = Learned()
+        self.known: Learned | None = root.immediate
         self.key = key
         self.meta = meta
         self.kept: Any = None

@@ -13,25 +13,22 @@ value) goes the usual way: `run` gives None then, before anything has been done.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
-from weakref import ref
 
 from flambeau.devices import CPU
 from flambeau.python_code import compiled
-from flambeau.statistics import counters
-from flambeau.trace import tiers
-from flambeau.trace.immediate import Immediate, named
-from flambeau.trace.limits import conditions
-from flambeau.trace.objects import _TENSOR
+from flambeau.trace import classes, kept_classes, tiers
+from flambeau.trace.class_code import Chain, NotByClass
+from flambeau.trace.immediate import Learned, named
+from flambeau.trace.kept_classes import ClassWriter, KeptClass
+from flambeau.trace.kept_code import Writer
+from flambeau.trace.kept_piece import KeptPiece
 from flambeau.trace.recorder import ALIAS, IN, Trace
 from flambeau.trace.saved_hooks import saved
-from flambeau.trace.state import Out, State
-from flambeau.trace.storage import ORDER, Storage
-from flambeau.trace.traces import TRACES
+from flambeau.trace.state import State
 from flambeau.upward import upward
 
 if TYPE_CHECKING:
-    from flambeau.autograd.kept_segment import KeptSegment
-    from flambeau.autograd.segment import History, Tape
+    from flambeau.autograd.segment import Tape
     from flambeau.tensor import Tensor
     from flambeau.trace.evaluate import TracePlan
     from flambeau.trace.recorder import Boundary
@@ -39,54 +36,6 @@ if TYPE_CHECKING:
 AGAIN: Final = 2  # visits after which a call is kept that is kept at other sizes
 MOST_SIZES: Final = 128  # of the memory under tensors with the same metadata
 MOST_TENSORS: Final = 8  # that a kept call is given
-
-
-class KeptPiece(Immediate):
-    """One kept call. `run(arguments...)` gives its result, or None where something is not as it was.
-
-    `call`: its edge. `inputs`: the slots of its tensors, in the order in which `run` has them. `history`, `tape`: what its segments share; None: its
-    results have no gradients. `holders`: for each saved value (root slot, index among the inputs, or -1 - index among the results that segments hold).
-    `family`: those of the same metadata over memory of other sizes (parts of tensors), or with one tensor in several places, by `_sizes_of` what they are
-    given. `root`: what has learned it.
-    `boundaries`: (slot, index among the inputs) of those at which gradients leave. `stages`: its backward passes (autograd/kept_stages.py).
-    """
-
-    __slots__ = ("boundaries", "call", "family", "history", "holders", "inputs", "plan", "root", "stages", "tape")
-
-    def __init__(self, root: State, key: tuple[Any, ...], call: State) -> None:
-        super().__init__(root, key, call.outs[0].meta)
-        self.known = None  # native code, which knows immediate calls only, leaves it alone
-        self.call, self.root = call, root
-        self.family: dict[tuple[int, ...], KeptPiece] = {}
-        self.plan: Any = None
-        self.history: History | None = None
-        self.tape: Tape | None = None
-        self.inputs: tuple[int, ...] = ()
-        self.boundaries: tuple[tuple[int, int], ...] = ()
-        self.holders: tuple[tuple[int, int], ...] = ()
-        self.stages: dict[Any, Any] = {}
-
-    def forgotten(self, states: set[State]) -> bool:
-        """It holds plans and states: it goes with the state of its call."""
-        family = {sizes: made for sizes, made in self.family.items() if made.call in states}
-        gone = [made for made in self.family.values() if made.call not in states]
-        for made in (self, *gone, *family.values()):
-            made.family = family
-        for made in gone:  # no cycle is left to the garbage collector, which may not look at what is old
-            made.run = _gone
-            made.stages.clear()
-        if self.call in states:
-            return False
-        self.run = _gone
-        self.stages.clear()
-        op = self.call.edge[0]
-        if op.recent is not None and getattr(op.recent, "call", None) not in states:
-            op.recent = None
-        return True
-
-
-def _gone(*_: Any) -> None:
-    """In place of a forgotten function: the call is recorded."""
 
 
 def _sizes_of(tensors: list[Tensor]) -> tuple[int, ...] | None:
@@ -104,13 +53,15 @@ def _sizes_of(tensors: list[Tensor]) -> tuple[int, ...] | None:
 
 
 def relative(made: KeptPiece, *tensors: Tensor) -> KeptPiece | None:
-    """The piece of the same metadata for such tensors; it is asked first from now on."""
+    """The piece of the same metadata for such tensors, which is asked first from now on; or what is known by class."""
+    learned = made.root.immediate
     sizes = _sizes_of(list(tensors))
     found = None if sizes is None else made.family.get(sizes)
-    if found is made:
+    if learned is None or found is made:
         return None
-    if found is not None and made.root.immediate is not None:
-        made.root.immediate[made.key] = found
+    if found is None:
+        return kept_classes.class_of(learned, made.key) if sizes is not None else None
+    learned[made.key] = found
     return found
 
 
@@ -121,8 +72,17 @@ def meets(tr: Trace, state: State, tensors: list[Tensor]) -> None:
     call = state
     while call.parent is not None and call.parent.depth:
         call = call.parent
+    model = call.model
+    if model is not None and call.sizes and classes.ENABLED[0]:
+        known = kept_classes.known_of(tr.piece_root(), call)
+        if known is not None:
+            if kept_classes.has_own(known, call.sizes):
+                _keep(tr, call, state, tensors)
+            return
+        if kept_classes.may_be_tried(model) and _keep(tr, call, state, tensors, by_class=True):
+            return
     if call.countdown:
-        if call.model is not None and not call.model.countdown:  # it is kept at other sizes
+        if model is not None and not model.countdown:  # it is kept at other sizes
             call.countdown = min(call.countdown, AGAIN)
         call.countdown -= 1
         if not call.countdown:
@@ -135,14 +95,8 @@ def tape_of(plan: TracePlan, state: State, boundaries: dict[int, Boundary], cust
     raise NotImplementedError
 
 
-@upward
-def kept_segments() -> type[KeptSegment]:
-    """The class of the segments of kept pieces (autograd/kept_segment.py)."""
-    raise NotImplementedError
-
-
-def _keep(tr: Trace, call: State, end: State, tensors: list[Tensor]) -> None:
-    """Teach the root of a piece its only call, if it is one that can be kept."""
+def _keep(tr: Trace, call: State, end: State, tensors: list[Tensor], by_class: bool = False) -> bool:
+    """Teach the root of a piece its only call, if it is one that can be kept; `by_class`: at all sizes."""
     *before, _ = call.path()
     root, *inputs = before
     after = end.path()[len(before) + 1 :]
@@ -157,24 +111,39 @@ def _keep(tr: Trace, call: State, end: State, tensors: list[Tensor]) -> None:
         or tr.custom or tr.hooked or tr.claims is not None or saved
         or any(t._meta.device is not CPU for t in tensors)
     ):  # fmt: skip
-        return
+        return False
     found = named(call, {s.slot: s.edge[1] for s in inputs}, lists=True)
     if found is None:
-        return
+        return False
     key, order, given = found
     if sorted(set(order)) != [s.slot for s in inputs] or len(call.parameters) != given.count("n"):
-        return
+        return False
+    if by_class:
+        try:
+            chain = Chain([*inputs, call])
+            known = KeptClass(root, key, call, chain)
+            if not _teach(tr, known, inputs, order, given, tensors):
+                return False
+        except NotByClass:
+            return False
+        if root.immediate is None:
+            root.immediate = Learned()
+        kept_classes.enter(root.immediate, known)
+        op.recent = known
+        return True
     made = KeptPiece(root, key, call)
-    if _teach(tr, made, inputs, order, given, tensors) and root.immediate is not None:
-        before_ = root.immediate.get(key)
-        if type(before_) is KeptPiece and len(before_.family) < MOST_SIZES:
-            made.family = before_.family
-        nbytes = {s.slot: s.edge[2] for s in inputs}
-        made.family[tuple([nbytes[slot] if (first := order.index(slot)) == k else -1 - first for k, slot in enumerate(order)])] = made
-        root.immediate[key] = made
-        op.recent = made  # native code asks the wrapper from now on, at roots that have learned calls
-        if call.model is not None:
-            call.model.countdown = 0
+    if not _teach(tr, made, inputs, order, given, tensors) or root.immediate is None:
+        return False
+    before_ = root.immediate.get(key)
+    if type(before_) is KeptPiece and len(before_.family) < MOST_SIZES:
+        made.family = before_.family
+    nbytes = {s.slot: s.edge[2] for s in inputs}
+    made.family[tuple([nbytes[slot] if (first := order.index(slot)) == k else -1 - first for k, slot in enumerate(order)])] = made
+    root.immediate[key] = made
+    op.recent = made  # native code asks the wrapper from now on, at roots that have learned calls
+    if call.model is not None:
+        call.model.countdown = 0
+    return True
 
 
 def _plan(tr: Trace, call: State, tensors: list[Tensor], computed: int) -> Any:
@@ -215,181 +184,18 @@ def _teach(tr: Trace, made: KeptPiece, inputs: list[State], order: list[int], gi
     elif any(out.meta.requires_grad for out in own):
         return False
     made.plan, made.inputs = plan, tuple(slots)
-    writer = _Writer(made, inputs, order, given, own)
+    writer = Writer(made, inputs, order, given, own)
+    if isinstance(made, KeptClass):
+        if plan is not None:
+            if plan.variant is None:
+                raise NotByClass
+            made.chain.planned(plan.variant)
+            made.variant, made.plan = plan.variant, plan.variant.plan
+            if made.tape is not None:
+                made.tapes, made.views = made.tape.kept, set(made.tape.views)  # type: ignore[attr-defined]
+        writer = ClassWriter(made, inputs, order, given, own)
     text, scope = writer.written(tr)
+    scope["relative"] = relative
     exec(compiled(text, "<flambeau kept piece>"), scope)
     made.run = scope.pop("run")  # whose globals it would be: see `forgotten`
     return True
-
-
-class _Writer:
-    """Writes the source of a kept call's function."""
-
-    def __init__(self, made: KeptPiece, inputs: list[State], order: list[int], given: list[str], own: list[Out]) -> None:
-        self.made, self.inputs, self.own = made, inputs, own
-        self.scope: dict[str, Any] = {}
-        self.place = {s.slot: i for i, s in enumerate(inputs)}  # of a slot among the inputs
-        self.order = order
-        self.names = [f"a{i}" for i in range(len(given))]
-        self.given = given
-        self.roots: dict[int, str] = {}  # storages of results, by root slot
-
-    def written(self, tr: Trace) -> tuple[str, dict[str, Any]]:
-        """The source, and its globals."""
-        made, inputs = self.made, self.inputs
-        call, plan = made.call, made.plan
-        scope = self.scope
-        scope |= {
-            "made": made, "op": call.edge[0], "new": object.__new__, "Tensor": _TENSOR[0], "Storage": Storage, "trace": tr, "traces": TRACES, "saved": saved,
-            "comes_to": tiers.comes_to, "counters": counters, "plan": plan, "compute": None if plan is None else plan.run, "Segment": kept_segments(),
-            "relative": relative, "ref": ref, "order": ORDER.__next__, "tape": made.tape, "error": Exception,
-        }  # fmt: skip
-        names = self.names
-        lines = [f"def run({', '.join(names)}):", "    if len(traces) > 1 or saved or trace.taken >= 0: return None"]
-        tensors: list[str] = []
-        for name, g in zip(names, self.given, strict=True):
-            if g == "t":
-                tensors.append(name)
-            elif g.startswith("l"):
-                parts = [f"{name}_{k}" for k in range(int(g[1:]))]
-                lines.append(f"    {', '.join(parts)}, = {name}")
-                tensors += parts
-        sources = [""] * len(inputs)
-        again = []  # tensors that stand in several places
-        for name, slot in zip(tensors, self.order, strict=True):
-            if sources[self.place[slot]]:
-                again.append(f"{name} is not {sources[self.place[slot]]}")
-            else:
-                sources[self.place[slot]] = name
-        otherwise = f"return None if (other := relative(made, {', '.join(tensors)})) is None else other.run({', '.join(names)})"
-        if again:
-            lines.append(f"    if {' or '.join(again)}: {otherwise}")
-        numbers = [n for n, g in zip(names, self.given, strict=True) if g == "n"]
-        lines += [f"    if not ({condition}): return None" for condition in conditions(call.limits, numbers)]
-        parameters = []
-        for i, (s, n) in enumerate(zip(inputs, sources, strict=True)):
-            m = s.edge[1]
-            scope[f"bytes{i}"] = s.edge[2]
-            lines += [
-                f"    s{i} = {n}._storage",
-                f"    if s{i} is None or s{i}.gen >= 0 or s{i}.external is not None or s{i}.cut >= 0 or s{i}.others is not None: return None",
-                f"    b{i} = s{i}.buffer",
-                f"    if b{i} is None or {n}._immediate is not None: return None",
-            ]
-            if m.requires_grad:
-                lines.append(f"    h{i} = {n}._history")
-                lines.append(f"    if h{i} is {'not ' if m.leaf else ''}None or {n}._hooks: return None")
-            if m.dynamic:
-                scope[f"offset{i}"] = m.offset
-                parameters.append(f"{n}._offset - offset{i}")
-        differs = " or ".join([f"b{i}.nbytes != bytes{i}" for i in range(len(inputs))])
-        lines.append(f"    if {differs}: {otherwise}")
-        if len(inputs) > 3:
-            lines.append(f"    if len({{{', '.join([f's{i}' for i in range(len(inputs))])}}}) != {len(inputs)}: {otherwise}")
-        elif len(inputs) > 1:
-            pairs = [f"s{i} is s{j}" for j in range(len(inputs)) for i in range(j)]
-            lines.append(f"    if {' or '.join(pairs)}: {otherwise}")
-        lines += [
-            "    way = comes_to(trace, made, op)",
-            "    if way:",
-            f"        return None if way == 1 else op.call(({', '.join(names)},))",
-        ]
-        parameters += numbers
-        lines.append(f"    p = ({', '.join(parameters)}{',' if parameters else ''})")
-        if plan is not None:
-            buffers = ", ".join([f"b{i}" for i in range(len(inputs))])
-            lines += [
-                "    try:",
-                f"        buffers = compute([{buffers}], p)",
-                "    except error:",
-                "        return None",  # recorded, it fails with its message
-                "    plan.last = trace.gen",
-            ]
-        lines += self._results(sources)
-        if made.history is not None:
-            lines += self._segment(sources)
-        lines.append("    counters.kept_pieces += 1")
-        results = [f"t{k}" if out in self.own else sources[self.place[self.order[out.alias or 0]]] for k, out in enumerate(call.outs)]
-        if call.pack is None:
-            lines.append(f"    return {results[0]}")
-        else:
-            scope["pack"], scope["fill"] = call.pack, tuple.__new__
-            lines.append(f"    return fill(pack, ({', '.join(results)},))")
-        return "\n".join(lines), scope
-
-    def _results(self, sources: list[str]) -> list[str]:
-        """The lines that make the results."""
-        made, scope = self.made, self.scope
-        outputs = {} if made.plan is None else dict(made.plan.assign)
-        lines = []
-        position = 0
-        for k, out in enumerate(made.call.outs):
-            if out not in self.own:
-                continue
-            m = scope[f"m{k}"] = out.meta
-            lines += [f"    t{k} = new(Tensor)", f"    t{k}._gen = t{k}._slot = -1", f"    t{k}._immediate = None", f"    t{k}._meta = m{k}"]
-            if out.alias is not None:
-                base = self.place[self.order[out.alias]]
-                of_base = self.inputs[base].edge[1]
-                lines += [f"    t{k}._storage = s{base}", f"    t{k}._view = True"]
-                if of_base.requires_grad and not m.requires_grad:
-                    lines.append(f"    t{k}._detached = {sources[base]}._detached or 1")
-                else:
-                    lines.append(f"    if {sources[base]}._detached: t{k}._detached = {sources[base]}._detached")
-            else:
-                name = self.roots.get(out.root)
-                if name is None:
-                    name = self.roots[out.root] = f"q{k}"
-                    lines.append(f"    {name} = Storage(buffers[{outputs[position]}])")
-                lines.append(f"    t{k}._storage = {name}")
-            if out.dynamic:
-                scope[f"at{k}"] = m.offset
-                lines.append(f"    t{k}._offset = at{k} + " + " + ".join([f"p[{i}] * {multiplier}" for i, multiplier in out.dynamic]))
-            position += 1
-        return lines
-
-    def _segment(self, sources: list[str]) -> list[str]:
-        """The lines that make the segment, and hang the results on it."""
-        made = self.made
-        history = made.history
-        assert history is not None
-        slots = made.inputs
-        by_output: dict[int, str] = {}
-        for position, out in enumerate(self.own):
-            by_output |= {output: self.roots[out.root] for at, output in made.plan.assign if at == position}
-        of_input = {root: i for i, root in enumerate([s.root_slot for s in self.inputs])}
-        wanted = {i for _, i in made.boundaries}
-        held: list[str] = []
-        holders = []
-        for slot, index in history.saved:
-            if index < 0:
-                holders.append((slot, of_input[slot]))
-                wanted.add(of_input[slot])
-            else:
-                holders.append((slot, -1 - len(held)))
-                held.append(by_output.get(index) or f"Storage(buffers[{index}])")
-        made.holders = tuple(holders)
-        leaving = {i for _, i in made.boundaries}
-        needs = [s.edge[1].requires_grad for s in self.inputs]
-        count = range(len(slots))
-
-        def listed(parts: list[str]) -> str:
-            return f"({', '.join(parts)}{',' if parts else ''})"
-
-        lines = [
-            "    g = new(Segment)",
-            "    g.kept, g.tape = made, tape",
-            "    g.done = g.shell = None",
-            f"    g.given = {listed([sources[i] if i in leaving else 'None' for i in count])}",
-            f"    g.origins = {listed([f'h{i}' if i in leaving and needs[i] else 'None' for i in count])}",
-            f"    g.storages = {listed([f's{i}' if i in wanted else 'None' for i in count])}",
-            f"    g.at = {listed([f's{i}.version' if i in wanted else '0' for i in count])}",
-            f"    g.held = {listed(held)}",
-            "    g.numbers = p",
-            "    g.order = order()",
-        ]
-        own = [k for k, out in enumerate(made.call.outs) if out in self.own]
-        lines += [f"    t{own[position]}._history = g, {slot}" for position, slot in history.tensors]
-        lines += [f"    t{own[position]}._storage.history = g, {slot}" for _, position, slot in history.storages]
-        lines += [f"    t{own[position]}._storage.result = ref(g), {slot}" for position, slot in history.results]
-        return lines

@@ -81,7 +81,8 @@ class Meta:
     """
 
     __slots__ = (
-        "bits", "device", "dtype", "dynamic", "is_contiguous", "leaf", "ndim", "numel", "offset", "one_number", "requires_grad", "shape", "strides", "wrapped",
+        "bits", "device", "dtype", "dynamic", "is_contiguous", "kind", "leaf", "ndim", "numel", "offset", "one_number", "requires_grad", "shape", "strides",
+        "wrapped",
     )  # fmt: skip
 
     shape: Size
@@ -98,6 +99,7 @@ class Meta:
     ndim: int
     numel: int
     is_contiguous: bool
+    kind: Any  # all of it but the sizes, once somebody has asked for it (classes.kind_of)
 
     def variant(self, *, requires_grad: bool, leaf: bool) -> Meta:
         """The same layout with other gradient flags."""
@@ -138,6 +140,7 @@ def meta(
         if dtype_ in NAMED:
             raise not_held(dtype_)
         found = Meta()
+        found.kind = None
         found.shape = Size(shape)
         found.device = device
         found.strides = strides

@@ -6,7 +6,7 @@ Values are numbered along the path: every input, parameter and primitive result 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from flambeau.compiler.graph import Node, Value
 from flambeau.runtime.untracked import record, untrack_all
@@ -14,6 +14,9 @@ from flambeau.symbols import at_sizes
 from flambeau.trace.limits import Limit
 from flambeau.trace.meta import Meta
 from flambeau.trace.place import Place
+
+if TYPE_CHECKING:
+    from flambeau.trace.immediate import Learned
 
 OBSERVATIONS: Final = 4
 COUNT: Final = "count"
@@ -61,16 +64,16 @@ class State:
 
     __slots__ = (
         "ahead", "bounds", "call", "children", "countdown", "depth", "edge", "external", "first_value", "grad_enabled", "immediate", "info",
-        "input_count", "inputs", "lazy", "leaf", "limits", "meta", "model", "native", "next", "outs", "own_nodes", "own_values", "pack", "parameter_count",
-        "parameters", "parent", "patterns", "pending_bytes", "place", "plain", "plans", "requires", "room", "root_slot", "sample", "shortcuts", "single_view",
-        "sizes", "slot", "stepwise", "value_count", "views_only", "writes",
+        "input_count", "inputs", "kept", "lazy", "leaf", "limits", "meta", "model", "native", "next", "outs", "own_nodes", "own_values", "pack",
+        "parameter_count", "parameters", "parent", "patterns", "pending_bytes", "place", "plain", "plans", "requires", "room", "root_slot", "sample",
+        "shortcuts", "single_view", "sizes", "slot", "stepwise", "value_count", "views_only", "writes",
     )  # fmt: skip
 
     def __init__(self, parent: State | None, edge: Any) -> None:
         self.children: dict[Any, State] = {}
         self.plans: dict[bytes, Any] = {}  # by which results are alive
         self.countdown = OBSERVATIONS  # until it is tried whether its only call can be learned (immediate.py)
-        self.immediate: dict[Any, Any] | None = None  # of a root: calls that it has learned (immediate.py)
+        self.immediate: Learned | None = None  # of a root: calls that it has learned (immediate.py)
         self.next: State | None = None  # the edge of a call or an input that was last taken from here (known_edge.py)
         self.native = False  # native code can follow the edge: nothing runs before it returns, and it knows what the results are
         self.pack: Any = None  # the class of several results: tuple, list or a named tuple; None: one
@@ -89,6 +92,7 @@ class State:
         self.ahead: Any = None  # of a model: the variant of its edges that was last taken (ahead.py)
         self.shortcuts: dict[Any, Any] | None = None  # of a model: second names of edges that are further on (ahead.py)
         self.sample: tuple[tuple[int, ...], State] | None = None  # of a model: sizes that came before it was made, and the state at these
+        self.kept = 0  # of a model: how often its call was looked at, whether it can be kept at all sizes (kept_classes.py)
         self.lazy = False  # its nodes and values are the model's, and are made when somebody asks
         self.own_nodes: tuple[Node, ...] = ()
         self.own_values: list[Value] = []

@@ -213,9 +213,9 @@ HERE: Final = 1
 ELSEWHERE: Final = 2
 
 
-def comes_to(tr: Trace, call: Any, op: Any) -> int:
-    """Note that a path in pieces has come to a kept call (kept.py), at which nothing is pending. 0: it runs as a piece; HERE: it is recorded at this root, as
-    paths come back from here; ELSEWHERE: it is another trace's now."""
+def comes_to(tr: Trace, mark: int, op: Any) -> int:
+    """Note that a path in pieces has come to a kept call (kept.py) of this name, at which nothing is pending. 0: it runs as a piece; HERE: it is recorded at
+    this root, as paths come back from here; ELSEWHERE: it is another trace's now."""
     if MODE[0] == PIECES:
         return 0
     walk = tr.walk
@@ -236,7 +236,7 @@ def comes_to(tr: Trace, call: Any, op: Any) -> int:
             tr.reset()
             tr.begin_piece()
             return ELSEWHERE
-    place = hash((before, id(call))), hash((before_any, id(op)))
+    place = hash((before, mark)), hash((before_any, id(op)))
     if place[0] in _begun:  # known as a whole: not counted, as where all edges are known
         return HERE
     back, others_back = _come_back(place, cuts[0] if count else place)

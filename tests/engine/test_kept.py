@@ -14,7 +14,7 @@ import flambeau as torch
 from flambeau.statistics import counters
 from flambeau.trace import forgetting, stand_ins, tiers
 from flambeau.trace.evaluate import flush
-from flambeau.trace.kept import KeptPiece
+from flambeau.trace.kept_piece import KeptPiece
 from flambeau.trace.recorder import local
 from flambeau.trace.traces import TRACES, roots
 from tests.engine.nothing_known import forget_edges
