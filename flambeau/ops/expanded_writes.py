@@ -1,9 +1,13 @@
-"""Writes by index and by mask to expanded tensors: several of their elements are one place of memory. PyTorch warns and writes them in order."""
+"""Writes by index and by mask to tensors of which several elements are one place of memory: expanded ones, of which PyTorch warns, and others (`unfold`).
+
+PyTorch writes the elements that are meant, in order, and leaves the others alone.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from flambeau.compiler.graph import may_repeat
 from flambeau.trace.mutation import assign, make_ready
 from flambeau.trace.once import warn_here
 
@@ -69,4 +73,30 @@ def fill(name: str, x: Tensor, *args: Any) -> Tensor:
     elif index._meta.numel:
         zeros((x.shape[dim],)).index_fill_(0, index, 0)  # raises what a wrong index does
         once.fill_(value)
+    return x
+
+
+def shares_places(x: Any) -> bool:
+    """Whether elements of a tensor are one place of memory though no dim was expanded, as in the windows of `unfold`."""
+    m = x._meta
+    return m.numel > 1 and 0 not in m.strides and not m.bits and may_repeat(m.shape, m.strides)
+
+
+def write_changed(x: Tensor, result: Tensor, name: str) -> Tensor:
+    """Write a result to an x that `shares_places`, but only what differs from x: an element that is left alone must not undo the write to its place by
+    another one. Of several writes to one place the last counts."""
+    from flambeau.ops.concatenated import cat
+    from flambeau.ops.creation import arange
+    from flambeau.ops.indexing import index_put
+
+    m = x._meta
+    reach = 1 + sum([(size - 1) * stride for size, stride in zip(m.shape, m.strides, strict=True)])
+    base: Any = x if x._base is None else x._base
+    flat: Any = base.as_strided((reach,), (1,), x.storage_offset())
+    places: Any = arange(reach).as_strided(m.shape, m.strides)  # type: ignore[attr-defined]
+    old, new = x.detach(), result.detach()
+    same = (old == new) | ((old != old) & (new != new))
+    places = places.masked_fill(same, reach)  # behind the last place: nobody reads it
+    longer = cat([flat, flat[:1]])
+    assign(flat, index_put(longer, (places.reshape(-1),), result.to(x.dtype).reshape(-1))[:reach], name, False)
     return x

@@ -32,7 +32,7 @@ INDEXED_WRITES = (
     "X[torch.tensor([0, -1])] = N", "X[..., ::2] = N", "X[..., 0] += 1", "X[:, torch.tensor([0, -1])] = N", "X[1:] = X[:-1].clone()", "X[-1] = Y.sum()",
     "X[..., I % 3:].mul_(N)", "X.view(-1)[I % 5::2].add_(1)", "X.mT.mul_(2)", "X[s.mask(X)] = N", "X[...] = s.source(X, Y)", "X[torch.tensor(-1)] = Y[0]",
     "X.diagonal().fill_(N)", "X[None, ..., -1].zero_()", "X[..., -2:] = s.source(X, Y)[..., -2:]", "X.transpose(0, -1).copy_(X.transpose(0, -1).flip(0))",
-    "X.index_fill_(-1, torch.tensor([-1]), N)", "X.index_put_((torch.tensor([0, 0]),), Y.reshape(-1)[:1].to(X.dtype) * 1, accumulate=True)",
+    "s.whole(X).index_fill_(-1, torch.tensor([-1]), N)", "X.index_put_((torch.tensor([0, 0]),), Y.reshape(-1)[:1].to(X.dtype) * 1, accumulate=True)",
 )  # fmt: skip
 DTYPE_CHANGES = (
     "X = s.cast(Y, torch.D)", "X = s.cast(Y, torch.complex64)", "X = s.cast(Y, s.half)", "X = torch.view_as_real(Y)", "X = Y.real", "X = Y.imag",
@@ -56,7 +56,7 @@ OBSERVATIONS = (
     "X = Y[: int(s.positive(Z)) + 1]", "s.share(X)", "for _ in range(3):\n    X = bounded(s, X) + N\n    s.item(X, I)",
 )  # fmt: skip
 GRADIENTS = (
-    "s.backward(X)", "s.backward(X)", "X = s.gradient(Y, False)", "X = s.gradient(Y, True)", "X.register_hook(lambda g: g * 0.5)", "X.retain_grad()",
+    "s.backward(X)", "s.backward(X)", "X = s.gradient(Y, False)", "X = s.gradient(Y, True)", "s.hook(X)", "X.retain_grad()",
     "with torch.no_grad():\n    X.mul_(N)", "with torch.no_grad():\n    X = Y * N", "X = Y.detach()", "X = Y.detach().clone().requires_grad_()",
     "X = s.custom.apply(Y)", "X = torch.utils.checkpoint.checkpoint(lambda t: bounded(s, t) * N, Y, use_reentrant=False)",
     "with torch.enable_grad():\n    X = Y * Y", "s.require(X)", "s.optimizer(I).step()", "s.optimizer(I).zero_grad()",
@@ -79,6 +79,12 @@ NETWORKS = (
     "X = s.fresh(I)", "X = s.fresh(I)", "X = s.module('Bilinear', 3, 2, 5)(s.rows(Y, 3), s.rows(Y, 3)[:, :2])",
 )  # fmt: skip
 OTHER = (INDICES, INDEXED_WRITES, DTYPE_CHANGES, OUTPUTS, OBSERVATIONS, OBSERVATIONS, GRADIENTS, GRADIENTS, NETWORKS)
+
+
+def _another_view(x: Any, y: Any) -> bool:
+    """Whether they read the same memory in another order."""
+    same = x.stride() == y.stride() and x.storage_offset() == y.storage_offset()
+    return not same and bool(x.untyped_storage().data_ptr() == y.untyped_storage().data_ptr())
 
 
 class Run:
@@ -106,6 +112,8 @@ class Run:
         self.gradients = True
         self.ended = False
         self.differentiates = False  # whether the statement asks for gradients
+        self.normalises = False  # whether there is a module that does
+        self.graphs = 0  # gradients that have a graph of their own
         self.halves = not seed % 2  # 16 bits make all later numbers coarse
         self.dtypes = (*COMMON, "float16", "bfloat16", "bfloat16") if self.halves else COMMON
         self.half = m.float64 if seed % 2 else (m.float16, m.bfloat16)[seed // 2 % 2]
@@ -114,6 +122,7 @@ class Run:
         """Other registers for another repeat; modules stay."""
         self.source = np.random.default_rng([self.seed, repeat])
         self.m.manual_seed(self.seed + repeat)
+        self.graphs = 0
         self.leaves.clear()
         self.optimizers.clear()
         self.shared.clear()
@@ -197,6 +206,7 @@ class Run:
     def see(self, x: Any) -> None:
         """Record everything that can be seen of a tensor."""
         kind = str(x.dtype).removeprefix("torch.")
+        x = x.clone() if hasattr(self.m, "_is_zerotensor") and self.m._is_zerotensor(x) else x  # `tolist` wants memory
         values = np.array(x.tolist(), "complex128" if "complex" in kind else "float64" if "float" in kind else kind).reshape(tuple(x.shape))
         # A statement that looks at what it has made itself may be the first with this dtype.
         self.events.append(("seen", kind, tuple(x.shape), bool(x.requires_grad), values, max(self.tolerance, TOLERANCES.get(kind, 0))))
@@ -247,12 +257,21 @@ class Run:
 
     def out(self, x: Any, y: Any) -> Any:
         """x without its history, as the `out` of what has the shape of y; something new where x has another shape."""
-        return x.detach() if tuple(x.shape) == tuple(y.shape) and not overlaps(x) and 0 not in x.stride() else x.new_empty(0)
+        fits = tuple(x.shape) == tuple(y.shape) and not overlaps(x) and 0 not in x.stride() and not _another_view(x, y)
+        return x.detach() if fits else x.new_empty(0)
+
+    def whole(self, x: Any) -> Any:
+        """x, or a copy where elements share memory: what a write to some of them does to the others is decided by its order."""
+        return x.clone() if overlaps(x) or 0 in x.stride() else x
+
+    def hook(self, x: Any) -> None:
+        """Halve the gradient, but not of a view of what was written to: in PyTorch what has used it before goes past the hook."""
+        if not (x._is_view() and x._version):
+            x.register_hook(lambda g: g * 0.5)
 
     def source(self, x: Any, y: Any) -> Any:
         """y to be written to x: a copy where y is another view of x's memory, as PyTorch reads some numbers there after it has written them."""
-        same = x.stride() == y.stride() and x.storage_offset() == y.storage_offset()
-        return y if same or x.untyped_storage().data_ptr() != y.untyped_storage().data_ptr() else y.clone()
+        return y.clone() if _another_view(x, y) else y
 
     def loss(self, x: Any) -> Any:
         """One real number of any tensor."""
@@ -265,12 +284,16 @@ class Run:
 
     def gradient(self, x: Any, create: bool) -> Any:
         """The first gradient of all leaves', row-major: its strides follow from the formula that PyTorch has for the gradient."""
+        if self.normalises and create:  # PyTorch's third gradients of a normalisation are wrong
+            create = self.graphs == 0
+        self.graphs += create
         found = self.m.autograd.grad(self.loss(x), self.leaves, allow_unused=True, retain_graph=True, create_graph=create)
         for g in found:
             self.note("none") if g is None else self.see(g)
         return next((g.clone(memory_format=self.m.contiguous_format) for g in found if g is not None), x)
 
     def module(self, name: str, *sizes: Any, **options: Any) -> Any:
+        self.normalises = self.normalises or "Norm" in name or "Transformer" in name
         key = (name, sizes, *options)
         if key not in self.modules:
             self.modules[key] = getattr(self.m.nn, name)(*sizes, **options)

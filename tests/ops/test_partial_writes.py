@@ -1,0 +1,57 @@
+"""Writes of some elements to views whose elements share memory (windows of `unfold`): what is left alone must not undo them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import flambeau
+
+oracle = pytest.importorskip("torch")
+Write = Callable[[Any, Any], object]
+
+# Of a module and the windows (4, 2) of five numbers.
+WRITES: dict[str, Write] = {
+    "index_fill_": lambda m, v: v.index_fill_(1, m.tensor([1]), 7),
+    "masked_fill_": lambda m, v: v.masked_fill_(m.tensor([False, True]), 7),
+    "mask": lambda m, v: v.__setitem__(m.tensor([[False, True], [True, False]] * 2), 7.0),
+    "places": lambda m, v: v.__setitem__((slice(None), m.tensor([1])), 7.0),
+    "rows": lambda m, v: v.__setitem__(m.tensor([2, 0]), m.tensor([[5.0, 6.0], [7.0, 8.0]])),
+    "scatter_": lambda m, v: v.scatter_(1, m.ones(4, 1, dtype=m.long), 7.0),
+    "index_copy_": lambda m, v: v.index_copy_(1, m.tensor([1]), m.full((4, 1), 7.0)),
+    "index_add_": lambda m, v: v.index_add_(1, m.tensor([1]), m.full((4, 1), 7.0)),
+    "index_put_": lambda m, v: v.index_put_((m.arange(4), m.tensor([1])), m.tensor(7.0)),
+    "masked_scatter_": lambda m, v: v.masked_scatter_(m.tensor([[True, False]] * 4), m.arange(8.0)),
+    "fill_diagonal_": lambda m, v: v.fill_diagonal_(7),
+    "nothing": lambda m, v: v.masked_fill_(m.tensor(False), 7),
+}
+
+
+def _numbers(m: Any, write: Write, kind: str) -> list[Any]:
+    given = m.tensor([0.0, 1.0, float("nan"), 3.0, 4.0]) if kind == "nan" else m.arange(5.0)
+    x = given.to(m.complex64 if kind == "complex" else m.float32)
+    write(m, x.unfold(0, 2, 1))
+    return [*[repr(n) for n in x.tolist()], x._version]
+
+
+@pytest.mark.parametrize("kind", ["numbers", "nan", "complex"])
+@pytest.mark.parametrize("write", WRITES)
+def test_what_is_left_alone_undoes_no_write(write: str, kind: str) -> None:
+    if kind == "complex" and write in ("places", "rows", "index_copy_", "index_put_", "masked_scatter_", "index_add_"):
+        pytest.skip("numbers of another dtype are refused")
+    expected = _numbers(oracle, WRITES[write], kind)
+    for _ in range(3):
+        assert _numbers(flambeau, WRITES[write], kind) == expected
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_what_is_written_over_has_no_gradient(write: str) -> None:
+    """By the numbers: PyTorch's gradients of such writes count windows, so that some places that were written over have one."""
+    leaf = flambeau.arange(5.0).requires_grad_()
+    x = leaf * 1
+    WRITES[write](flambeau, x.unfold(0, 2, 1))
+    (x * x).sum().backward()
+    left = x.detach() == leaf.detach() if write != "index_add_" else flambeau.ones(5, dtype=flambeau.bool)
+    assert leaf.grad is not None and leaf.grad.tolist() == (2 * x.detach() * left).tolist()
