@@ -315,8 +315,9 @@ def _has_hooks(tr: Trace, target: Tensor, storage: Storage) -> bool:
     return bool(target._hooks) or any(t._storage is storage and is_view(t) for t in hooked.values())
 
 
-def make_ready(target: Tensor, args: Sequence[Any], name: str) -> Sequence[Any]:
+def make_ready(target: Tensor, args: Sequence[Any], name: str, compute: Callable[..., Tensor] | None = None) -> Sequence[Any]:
     """Before an in-place operation computes its result: what decides by which name it knows what it writes over. Returns the operands.
+    `compute` gives the result of a target and operands: of blank ones, where a write that is refused later would have changed something.
 
     A view with hooks that is an operand, too (`v.add_(v)`), is among them as what it was: that operand's gradient goes by its hooks."""
     tr, storage = local.trace, getattr(target, "_storage", None)  # of what is no tensor the operation itself says so
@@ -329,12 +330,25 @@ def make_ready(target: Tensor, args: Sequence[Any], name: str) -> Sequence[Any]:
     elif tr.grad_enabled and is_view(target) and not target._meta.leaf and (_has_hooks(tr, target, storage) or loses_gradients(tr, target)):
         # As in PyTorch: gradients of the content go past the hooks of a view that it was written through, and past the other views that it was made of.
         check_writable(target, name)  # a write that is refused changes nothing
+        if compute is not None:
+            _refuse_before(compute, target, args, name)
         if any(a is target for a in args):
             tr.slot_of(target)
             before = twin(target)
             args = [before if a is target else a for a in args]
         lead_anew(tr, target, storage)
     return args
+
+
+def _refuse_before(compute: Callable[..., Tensor], target: Tensor, args: Sequence[Any], name: str) -> None:
+    """Raise what computing a result and writing it to the target would, by tensors without memory."""
+    blank, *operands = [a.detach().to("meta") if hasattr(a, "_meta") else a for a in (target, *args)]
+    try:
+        result = compute(blank, *operands)
+    except NotImplementedError:  # it asks for values
+        return
+    if hasattr(result, "_meta"):
+        _refuse_source(blank._meta, result._meta, name)
 
 
 def lead_anew(tr: Trace, target: Tensor, storage: Storage) -> None:
@@ -490,7 +504,7 @@ def replace(function: Callable[..., Tensor], target: Tensor, args: Sequence[Any]
         return into_sparse(target, function(target, *args, **kwargs))
     refuse_unlike(target, (*args, *kwargs.values()), name, lambda: function(target, *args, **kwargs))
     given = (*args, *kwargs.values())
-    ready = make_ready(target, given, name)
+    ready = make_ready(target, given, name, lambda t, *given: function(t, *given[: len(args)], **dict(zip(kwargs, given[len(args) :], strict=True))))
     if ready is not given:
         args, kwargs = ready[: len(args)], dict(zip(kwargs, ready[len(args) :], strict=True))
     tr, read = local.trace, target

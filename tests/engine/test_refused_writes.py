@@ -56,3 +56,18 @@ def test_a_refused_write_keeps_gradients(wrong: str, each_tier: str) -> None:
         without = _gradient(write, later, None)
         for _ in range(3):  # learned after the first times
             assert _gradient(write, later, wrong) == without, (write, later)
+
+
+@pytest.mark.parametrize("view", [False, True])
+@pytest.mark.parametrize("wrong", ["shape", "more dims", "dtype", "leaf"])
+def test_a_refused_write_keeps_hooks(view: bool, wrong: str) -> None:
+    """Before a write gradients are led past the hooks of a view: not before a write that is refused."""
+    operand = {"shape": torch.ones(2), "more dims": torch.ones(4, 1, 3, 3), "dtype": torch.ones(3, dtype=torch.complex64), "leaf": torch.ones(5)}[wrong]
+    for _ in range(3):
+        leaf = torch.linspace(-1, 1, 27).reshape(3, 3, 3).requires_grad_()
+        v = (leaf * 1.5).narrow(0, 1, 1) if view else leaf * 1.5
+        v.register_hook(lambda g: g * 0.5)
+        with pytest.raises(RuntimeError):
+            v.mul_(operand.requires_grad_(wrong == "leaf"))
+        v.sum().backward()
+        assert leaf.grad is not None and leaf.grad[1].tolist() == [[0.75] * 3] * 3
