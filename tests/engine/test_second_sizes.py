@@ -58,7 +58,8 @@ def test_the_third_size_is_neither_recorded_nor_planned(name: str) -> None:
     if name not in PRODUCTS:
         assert planned == 0
         assert recorded <= 1, "the input, where a path begins that may be one without pieces"
-    for rows in (23, 27, 30, 34) if name in PRODUCTS else (23,):
+    # Products of more than 32 rows are another class where there is a matrix unit.
+    for rows in (23, 27, 30, 34, 36) if name in PRODUCTS else (23,):
         costs(CALLS[name], rows)
     assert costs(CALLS[name], 37) == (0, 0)
 
@@ -78,7 +79,8 @@ def test_a_plan_over_symbols_that_is_not_like_the_first_is_compared_again(monkey
         costs(CALLS["sorted"], 11)
         costs(CALLS["sorted"], 14)
     assert costs(CALLS["sorted"], 19)[1] > 0
-    assert costs(CALLS["sorted"], 23)[1] == 0
+    assert costs(CALLS["sorted"], 23)[1] <= 1, "one program for all sizes"
+    assert costs(CALLS["sorted"], 27)[1] == 0
 
 
 @pytest.mark.parametrize("wrong", [False, True])

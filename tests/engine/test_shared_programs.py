@@ -27,6 +27,7 @@ PROGRAMS: dict[str, Callable[[int, int], Any]] = {
     "too long for the GIL": lambda n, m: torch.randn(n * 9, m * 9).tanh().sum(0),
 }
 SIZES = [(5, 7), (6, 7), (9, 8), (4, 11), (12, 3), (40, 33), (33, 40), (5, 64), (130, 70), (7, 9), (4, 11), (40, 33), (17, 129)]
+SIZES += [(41 + n, 34 + n) for n in range(4)]  # of one class, also where a matrix unit makes more of them
 
 
 @pytest.fixture(autouse=True)
