@@ -11,7 +11,6 @@ class Counters:
     # Recording and planning.
     operations_recorded: int
     immediate_calls: int  # not among the recorded: run at once, without a trace (trace/immediate.py)
-    indexed_at_once: int  # x[...] of memory that is there: neither recorded nor learned (ops/at_once.py)
     slow_path_entries: int
     class_edges: int  # made from what was recorded at other sizes (trace/classes.py)
     made_ahead: int  # of those: before they were asked for (trace/ahead.py)

@@ -29,7 +29,6 @@ HOMES |= {
     "flambeau.queries": {"has_torch_function": "flambeau.overrides", "handle_torch_function": "flambeau.overrides"},
     "flambeau.ops": {"_namespace": "flambeau._ops:namespace"},
     "flambeau.ops.creation": {"without_elements": "flambeau.sparse.construct", "fills_memory": "flambeau.utils.deterministic"},
-    "flambeau.ops.at_once": {"way_of": "flambeau.ops.index_ways", "rows_of": "flambeau.ops.index_ways"},
     "flambeau.ops.dispatch": {"resolve_name": "flambeau.overrides"},
     "flambeau.ops.from_memory": {"tensor_over": "flambeau.storage"},
     "flambeau.ops.more": {"leave_to_what_it_was": "flambeau.autograd.hooks", "refuse_one_of_many": "flambeau.autograd.one_of_many"},

@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from math import prod as product_of
-from sys import _getframe
 from typing import TYPE_CHECKING, Any, Final
 
 from flambeau import dtypes
 from flambeau.compiler.graph import contiguous_strides
 from flambeau.compiler.kernel import REFUSED
-from flambeau.ops import at_once
 from flambeau.ops import primitives as prim
 from flambeau.ops.creation import _full
 from flambeau.ops.dtype_rules import refuse_dtype
@@ -288,28 +286,17 @@ def _name_of(m: Any, index: Any) -> tuple[Any, ...] | None:
 
 
 def _by_values(self: Tensor, index: Tensor | Any) -> Any:
-    """x[index] of a bool mask or of integer tensors of no dims, whose values decide what it is, or where the call is not remembered; None: another call."""
+    """x[index] of a bool mask or of integer tensors of no dims, whose values decide what it is; None for another index."""
     cls = index.__class__
     if cls is _TENSOR[0] and index._meta.dtype is dtypes.bool_:
         return masked_rows(self, index)
-    tr = local.trace
-    if tr.__class__ is not Trace:
-        return None
-    state, own = tr.state, self.__class__ is _TENSOR[0]
-    if own:
-        changing = bool(state.sizes) or tr.walk.generation == tr.gen  # in pieces nothing is fused with it
-        if not changing and state.parent is None:  # nor at a root, but what is known there is faster yet
-            frame = _getframe(2)
-            changing = at_once.changes((frame.f_code, frame.f_lasti), self._meta)
-        if (changing or cls is tuple or cls is _TENSOR[0]) and (made := at_once.indexed(tr, self, index, changing)) is not None:
-            return made
     if cls is _TENSOR[0] or cls is tuple:
         plain = _with_numbers(index)
         if plain is not index:  # not remembered: the numbers will be others
             steps = _remembered(self._meta, plain)
             return getitem(self, plain) if steps is None else _applied(self, steps)
-    state = tr.state
-    if own and state.sizes and is_fleeting(state, getitem.body):
+    tr = local.trace
+    if tr.__class__ is Trace and (state := tr.state).sizes and self.__class__ is _TENSOR[0] and is_fleeting(state, getitem.body):
         try:
             made = _fleeting(self, index)
         except IndexError:
@@ -583,16 +570,8 @@ def _given_value(self: Tensor, value: Any) -> Any:
 
 
 def _set_by_values(self: Tensor, index: Tensor | Any, value: Tensor | Any) -> Any:
-    """x[index] = value of memory that is there, or where integer tensors of no dims stand for numbers among basic indices; None for another index."""
-    cls, tr = index.__class__, local.trace
-    if (
-        tr.__class__ is Trace
-        and tr.state.parent is None
-        and self.__class__ is _TENSOR[0]
-        and value.__class__ is _TENSOR[0]
-        and at_once.written(tr, self, index, value)
-    ):
-        return self
+    """x[index] = value where integer tensors of no dims stand for numbers among basic indices; None for another index."""
+    cls = index.__class__
     if cls is not _TENSOR[0] and cls is not tuple:
         return None
     plain = _with_numbers(index)

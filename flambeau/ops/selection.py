@@ -21,7 +21,6 @@ from flambeau.ops.signatures import must_be
 from flambeau.ops.tied import tied_to
 from flambeau.runtime import select
 from flambeau.trace.existing import from_buffer
-from flambeau.trace.input_keys import input_key
 from flambeau.trace.mutation import into
 from flambeau.trace.objects import _TENSOR
 from flambeau.trace.overlap import refuse_overlaps
@@ -104,9 +103,7 @@ def masked_rows(x: Tensor, mask: Tensor) -> Tensor | None:
     tr.looks += 1
     where_, mask_address = _dense(mask)
     buffer, n = select.masked_rows(x._address(), mask_address, math.prod(row) * m.dtype.itemsize, where_._meta.numel)
-    found = _tensor(buffer, (n, *row), m.dtype)
-    found._input_key = input_key(found._meta, buffer.nbytes)  # a trace may take it at once
-    return found  # type: ignore[no-any-return]
+    return _tensor(buffer, (n, *row), m.dtype)  # type: ignore[no-any-return]
 
 
 def _unique(input: Tensor, function: Any, inverse: bool, counts: bool, dim: int | None) -> Any:

@@ -20,7 +20,6 @@ from flambeau.runtime.memory import view_as_numpy
 from flambeau.upward import upward
 
 _FEW: Final = 1 << 14  # elements: their call takes some microseconds, no more than to give the GIL away and to get it back
-_LITTLE: Final = 1 << 12  # bytes: memory for all rows costs less than it does to count them first
 _functions: dict[str, tuple[Callable[..., int], Callable[..., int]]] = {}
 _packers: Final = [struct.Struct(f"={n}q").pack for n in range(16)]
 
@@ -80,44 +79,15 @@ def nonzero(address: int, d: dtype, shape: Sequence[int]) -> tuple[Buffer, int]:
 
 def masked_rows(address: int, mask_address: int, row_bytes: int, rows: int) -> tuple[Buffer, int]:
     """(rows, n): those of x (rows of `row_bytes` bytes) where the bool mask, one element a row, is set, in order."""
-    few = row_bytes * rows <= _LITTLE
-    found = 0 if few else count_nonzero(mask_address, bool_, rows)
-    to = allocate(row_bytes * (rows if few else found))
-    if not row_bytes:
-        return to, count_nonzero(mask_address, bool_, rows)
-    if rows if few else found:
-        if row_bytes in _ROW_BYTES:
+    found = count_nonzero(mask_address, bool_, rows)
+    to = allocate(row_bytes * found)
+    if found and row_bytes:
+        if row_bytes in (1, 2, 4, 8, 16):
             key = f"select:masked:{row_bytes}"
-            found = _call(key, lambda _: _emitted("emit_masked", key, nbytes=row_bytes), rows, address, mask_address, to.address)
+            _call(key, lambda _: _emitted("emit_masked", key, nbytes=row_bytes), rows, address, mask_address, to.address)
         else:
-            found = _call("select:masked rows", partial(_emitted, "emit_masked_rows"), rows, address, row_bytes, mask_address, to.address)
-    to.nbytes = row_bytes * found  # the block goes back to the pool that it came from
+            _call("select:masked rows", partial(_emitted, "emit_masked_rows"), rows, address, row_bytes, mask_address, to.address)
     return to, found
-
-
-_ROW_BYTES: Final = (1, 2, 4, 8, 16)  # of rows that have code of their own
-
-
-def take_rows(count: int, address: int, numbers: int, to: int, words: tuple[int, ...]) -> int:
-    """Copy `count` rows by their numbers (int64, negative ones from the end), one after the other. How many numbers are no row's: then nothing can be said
-    of the copies. `words`: (bytes from one outer row to the next, from row to row, of a row, rows, outer rows)."""
-    nbytes = words[2]
-    key = f"select:rows:{nbytes if nbytes in _ROW_BYTES else 0}"
-    return _call(key, partial(_emitted, "emit_rows", nbytes=nbytes if nbytes in _ROW_BYTES else 0), count, address, numbers, to, *words)
-
-
-def are_places(count: int, numbers: int, size: int) -> bool:
-    """Whether `count` numbers (int64) are all places of a dim of `size`, from its beginning or its end."""
-    least, greatest = extent(numbers, int64, (count,), (1,))
-    return least >= -size and greatest < size
-
-
-def put_rows(count: int, address: int, numbers: int, source: int, words: tuple[int, ...]) -> None:
-    """The way back of `take_rows`, of numbers that are right: of rows with one number the last one stays."""
-    nbytes = words[2]
-    key = f"select:put rows:{nbytes if nbytes in _ROW_BYTES else 0}"
-    emit = partial(_emitted, "emit_rows", nbytes=nbytes if nbytes in _ROW_BYTES else 0, back=True)
-    _call(key, emit, count, address, numbers, source, *words)
 
 
 def recurrence(name: str, first: tuple[int, int], step: Callable[..., Any], address: int, orders: int, d: dtype, numel: int) -> Buffer:

@@ -105,20 +105,6 @@ def _attached(c: ObjectCode, t: str, bad: str) -> str:
     return c.any(c.same(detached, c.word("ZERO")), c.same(detached, c.word("FALSE")))
 
 
-def _enter_offset(c: ObjectCode, tr: str, t: str, bad: str) -> None:
-    """Where a view starts somewhere that run-time numbers say, that is one more of them."""
-    m = c.field(t, "TENSOR_META")
-    with c.where(c.same(c.field(m, "META_DYNAMIC"), c.word("TRUE"))):
-        at = c.run("ptr", "PyObject_GetAttr", t, c.word("OFFSET_NAME"))
-        c.refuse(c.same(at, "null"), bad)
-        c.release(at)  # the tensor has it
-        moved = c.run("ptr", "PyLong_FromLongLong", f"i64 {c.sub(c.integer(at), c.integer(c.field(m, 'META_OFFSET')))}")
-        c.refuse(c.same(moved, "null"), bad)
-        status = c.run("i32", "PyList_Append", c.field(tr, "TRACE_PARAMS"), moved)
-        c.release(moved)
-        c.need(c.equal(status, 0, "i32"), bad)
-
-
 def enter(places: Places) -> str:
     """enter(table, trace, tensor) -> i1: take a tensor as an input, if it is a plain one and its like was taken from here before.
 
@@ -177,7 +163,6 @@ def enter(places: Places) -> str:
         _loud(c, before)
         c.branch("failed")
         c.label(done)
-    _enter_offset(c, tr, t, "failed")
     for name, value in (("INPUTS", storage), ("RESOLVED", t)):
         c.need(c.equal(c.run("i32", "PyList_Append", c.field(tr, f"TRACE_{name}"), value), 0, "i32"), "failed")
     gen = c.field(tr, "TRACE_GEN")
@@ -195,13 +180,12 @@ def enter(places: Places) -> str:
     c.need(c.all(
         c.same(c.element("ptr", c.items(known), 2), m), c.same(c.field(last, "STATE_META"), m), c.same(c.field(t, "TENSOR_IMMEDIATE"), none),
         c.same(c.element("ptr", c.items(known), 3), c.word("FALSE")), c.same(c.element("ptr", c.items(known), 4), c.word("TRUE")),
-        c.same(c.field(m, "META_REQUIRES_GRAD"), c.word("FALSE")),
+        c.same(c.field(m, "META_REQUIRES_GRAD"), c.word("FALSE")), c.same(c.field(m, "META_DYNAMIC"), c.word("FALSE")),
         c.same(c.field(known_storage, "STORAGE_GEN"), c.field(tr, "TRACE_GEN")), c.same(c.field(known_storage, "STORAGE_CUT"), minus),
         c.same(c.field(known_storage, "STORAGE_FAMILY"), c.word("ZERO")), c.same(c.field(tr, "TRACE_CLAIMS"), none),
     ), "no")  # fmt: skip
     c.need(c.equal(c.integer(c.element("ptr", c.items(known), 1)), c.integer(c.field(known_storage, "STORAGE_SLOT"))), "no")
     c.need(_attached(c, t, "failed"), "no")
-    _enter_offset(c, tr, t, "failed")
     c.need(c.equal(c.run("i32", "PyList_Append", c.field(tr, "TRACE_RESOLVED"), t), 0, "i32"), "failed")
     c.exchange(t, "TENSOR_SLOT", c.field(last, "STATE_SLOT"))
     c.exchange(t, "TENSOR_GEN", c.field(tr, "TRACE_GEN"))

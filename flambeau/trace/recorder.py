@@ -387,7 +387,7 @@ class Trace:
                 raise RuntimeError(f"a tensor of shape {tuple(m.shape)} has no value: the computation that should have made it failed earlier")
             external = storage.external is not None and is_external(storage)
             key = input_key(m, buffer.nbytes, external)
-            if not external and leaf == m.requires_grad:
+            if not m.dynamic and not external and leaf == m.requires_grad:
                 t._input_key = key
         state = self.state.children.get(key)
         if state is None:

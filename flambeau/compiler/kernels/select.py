@@ -120,26 +120,6 @@ def emit_masked_rows(key: str) -> str:
     return s.finish(key, found.get())
 
 
-def emit_rows(key: str, nbytes: int, back: bool = False) -> str:
-    """Words: x, rows, to, outer, step, row_bytes, size, outers. Of each of x's outer rows, `outer` bytes apart, the rows (of `nbytes` bytes; 0: of
-    row_bytes), `step` bytes apart, by their numbers, negative ones from the end. Gives the number of those that are none of `size`. `back`: they are
-    written, from `to`."""
-    s = _Selection(["x", "rows", "to", "outer", "step", "row_bytes", "size", "outers"])
-    c = s.c
-    x, rows, to = c.array("x", "i8"), c.array("rows", "i64"), c.array("to", "i8")
-    size, row_bytes, wrong = c.word("size"), c.i64(nbytes) if nbytes else c.word("row_bytes"), c.cell("i64")
-    with c.for_(0, s.count) as i:
-        given = rows[i]
-        row = given.lt(0).select(given + size, given)
-        outside = row.lt(0) | row.ge(size)
-        wrong.add(outside.to("i64", "zext"))
-        at = outside.select(c.i64(0), row) * c.word("step")
-        with c.for_(0, c.word("outers")) as outer:
-            dense, row_at = to.at((outer * s.count + i) * row_bytes), x.at(outer * c.word("outer") + at)
-            c.copy_bytes(*((row_at, dense) if back else (dense, row_at)), row_bytes)
-    return s.finish(key, wrong.get())
-
-
 def emit_order(key: str, d: dtype) -> str:
     """Words: x, step, order, next, a, b. `next`: the rows' numbers, taken from `order` (i64; -1 in its first place: 0,
     1, 2, ...), sorted by element x[row * step] (stable). `a` and `b` are space for as many records."""
