@@ -22,7 +22,7 @@ from flambeau.runtime.target import Target
 from flambeau.symbols import Code, at_sizes, reaches
 from flambeau.trace.while_set import while_set
 
-MOST: Final = 24  # plans of one library
+MOST: Final = 32  # plans of one library; a small GPT with two dynamic sizes has 28 where there is a matrix unit
 SINGLE: Final = 4096  # values of a single symbol that are looked at one by one
 LOOKED_AT: Final = 4096  # combinations of several
 # Sizes at which plans are made first: no layer has them by chance, and from small to large.
