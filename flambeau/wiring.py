@@ -18,8 +18,7 @@ HOMES |= {
     "flambeau.trace.mutation": {
         "freed_outputs": "flambeau.autograd.differentiate",
         "refuse_one_of_many": "flambeau.autograd.one_of_many",
-        "shares_places": "flambeau.ops.expanded_writes",
-        "write_changed": "flambeau.ops.expanded_writes",
+        "agreeing": "flambeau.ops.expanded_writes",
         "resize_": "flambeau.ops.more",
         "become_view": "flambeau.ops.more",
     },

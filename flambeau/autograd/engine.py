@@ -314,8 +314,7 @@ class Engine:
             node.after(NotKept(), given)
         else:
             inputs = tuple([None if s is None else results.pop(s, None) for s in node.names()])
-            count = len(node.edges)
-            inputs = self._for_all(lambda gradients: node.after(gradients[:count], gradients[count:]), (*inputs, *given))
+            inputs = self._after(node, inputs, given)
             for s, g in zip(node.edges, inputs, strict=True):
                 if s is not None and g is not None:
                     self._add(pending, s, g)
@@ -342,6 +341,11 @@ class Engine:
         if self.batched:
             return tuple(over_batch(lambda *each: function(each), gradients))
         return function(gradients)
+
+    def _after(self, node: NodeHooks, inputs: Sequence[Any], gradients: Sequence[Any]) -> tuple[Any, ...]:
+        """The gradients of a node's inputs that go on, after its hooks have seen these, and those of its results."""
+        count = len(inputs)
+        return self._for_all(lambda each: node.after(each[:count], each[count:]), (*inputs, *gradients))
 
     def _give(self, owner: Any, slot: int) -> None:
         """Note that the program may hold the gradient at a slot, if that is a leaf."""
@@ -461,7 +465,7 @@ class Engine:
         if node is not None:
             rest = iter(results)
             inputs = tuple([None if s is None else next(rest) for s in node.edges])
-            inputs = self._for_all(lambda gradients: node.after(gradients[: len(node.edges)], gradients[len(node.edges) :]), (*inputs, *grads))
+            inputs = self._after(node, inputs, grads)
             results = [g for s, g in zip(node.edges, inputs, strict=True) if s is not None]
         for input_slot, g in zip(context.input_slots, results, strict=True):
             if g is not None and input_slot is not None and (self.ways is None or self.ways.leads(owner, input_slot)):

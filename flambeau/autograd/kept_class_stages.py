@@ -133,7 +133,6 @@ class ClassStageWriter(StageWriter):
         return Given(shape, strides, "0", f"({' * '.join(shape) or '1'})", nbytes)
 
     def runs(self, inputs: list[str]) -> list[str]:
-        self.inputs = inputs
         return self.chain.run(inputs, "return False")
 
     def buffer(self, output: int) -> str:

@@ -18,6 +18,7 @@ from flambeau.autograd.node_hooks import NodeHooks, checked, place
 from flambeau.autograd.node_names import camel
 from flambeau.autograd.segment import BY_NUMBER, WATCHED
 from flambeau.trace.arrival import value_at
+from flambeau.trace.look_up import state_behind
 from flambeau.trace.meta import meta
 from flambeau.trace.objects import bare, is_view
 from flambeau.trace.recorder import Trace, local
@@ -295,9 +296,8 @@ class _Owner:
 
     def span(self, slot: int) -> tuple[int, int]:
         """The first and the last slot of the edge that made a slot."""
-        state = self.state
-        while state.first_value > slot:
-            state = state.parent
+        state = state_behind(self.state, slot)
+        assert state is not None
         return state.first_value, state.value_count - 1
 
     def tells_apart(self, edges: Sequence[int | None], slot: int) -> bool:

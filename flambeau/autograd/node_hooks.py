@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau.autograd import fitting
 from flambeau.trace.arrival import value_at
+from flambeau.trace.look_up import state_behind
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
@@ -94,9 +95,7 @@ def hooked_nodes(owner: Any) -> list[NodeHooks]:
 
 def _of_several(owner: Any, slot: int) -> NodeHooks | None:
     """The node of a result that is not the only one."""
-    state = owner.state
-    while state is not None and state.first_value > slot:
-        state = state.parent
+    state = state_behind(owner.state, slot)
     if state is None or type(state.edge) is not tuple or not state.edge or not hasattr(state.edge[0], "kinds") or state.plain:
         return None
     results = [out.slot for out in state.outs if out.slot >= state.first_value and value_at(owner, out.slot).dtype.category >= 2]

@@ -20,6 +20,7 @@ from flambeau.deploy.size_code import SizeCode
 from flambeau.deploy.variants import Symbol, Variant
 from flambeau.deploy.weights import HEADER, Weights
 from flambeau.runtime.jit import symbol
+from flambeau.runtime.tiles import PERMISSION
 from flambeau.symbols import at_hints
 from flambeau.trace.meta import Meta
 
@@ -29,13 +30,13 @@ STATUS_TEXTS: Final = (
     "these are not the weights of this library", "another thread runs in this instance", "an argument is null",
     "there is no matrix unit here that this process may use",
 )  # fmt: skip
-# Linux lets a process use the matrix unit's registers when it asks for them (runtime/tiles.py): arch_prctl(ARCH_REQ_XCOMP_PERM, 18), for all its threads.
-_ASK_FOR_UNIT: Final = """
-  %refused = call i64 (i64, ...) @syscall(i64 158, i64 4131, i64 18)
+# Linux lets a process use the matrix unit's registers, in all threads, when it has asked for them.
+_ASK_FOR_UNIT: Final = f"""
+  %refused = call i64 (i64, ...) @syscall({", ".join([f"i64 {word}" for word in PERMISSION])})
   %may = icmp eq i64 %refused, 0
   br i1 %may, label %take, label %without
 without:
-  ret i32 $UNIT$
+  ret i32 {UNIT}
 take:"""
 _TEXT_BYTES: Final = 416
 _SLACK: Final = 320  # behind the arena: kernels may read 256 bytes beyond a block, and it begins on a boundary of 64
@@ -118,7 +119,7 @@ class Library:
         for s, label in self.strings.items():
             parts.append(f"@{label} = private unnamed_addr constant [{len(s.encode()) + 1} x i8] {_bytes_text(s.encode() + bytes(1))}")
         text = "\n".join([*parts, *sorted(self.declared)])
-        for field, value in {"UNIT": UNIT, "BUSY": 0, "RECORD": Fields.RECORD, "LENGTH": Fields.LENGTH, "TEXT": Fields.TEXT, "LAST": _TEXT_BYTES - 1}.items():
+        for field, value in {"BUSY": 0, "RECORD": Fields.RECORD, "LENGTH": Fields.LENGTH, "TEXT": Fields.TEXT, "LAST": _TEXT_BYTES - 1}.items():
             text = text.replace(f"${field}$", str(value))
         return text
 

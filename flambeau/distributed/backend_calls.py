@@ -40,6 +40,17 @@ def _alike(name: str, first: Tensor, tensors: Sequence[Tensor]) -> None:
             _refuse(name, f"invalid tensor size at index {i} (expected {tuple(first.shape)}, got {tuple(t.shape)})")
 
 
+def _one_a_rank(name: str, what: str, lists: Any, like: Tensor, size: int) -> list[Any]:
+    """The only list of the root, which has a tensor like another one for each rank."""
+    if len(lists) != 1:
+        _refuse(name, f"requires a single-element {what} list containing a list with <size> tensors")
+    tensors = list(lists[0])
+    if len(tensors) != size:
+        _refuse(name, f"Incorrect {what} list size {len(tensors)}. {what.capitalize()} list size should be {size}, same as size of the process group.")
+    _alike(name, like, tensors)
+    return tensors
+
+
 def _root(name: str, group: ProcessGroup, root: int) -> None:
     if not 0 <= root < group.size():
         _refuse(name, f"invalid root rank: {root}")
@@ -153,12 +164,7 @@ class BackendCalls:
             if output_tensors:
                 _refuse("gather", "requires empty output on non-root")
             return _as_list(gather(input_tensors[0], None, None, self, True, place), [])
-        if len(output_tensors) != 1:
-            _refuse("gather", "requires a single-element output list containing a list with <size> tensors")
-        outputs = list(output_tensors[0])
-        if len(outputs) != self.size():
-            _refuse("gather", f"Incorrect output list size {len(outputs)}. Output list size should be {self.size()}, same as size of the process group.")
-        _alike("gather", input_tensors[0], outputs)
+        outputs = _one_a_rank("gather", "output", output_tensors, input_tensors[0], self.size())
         return _as_list(gather(input_tensors[0], outputs, None, self, True, place), outputs)
 
     def scatter(self: Any, output_tensors: Any, input_tensors: Any, root: Any = 0, timeout: Any = None) -> Work:
@@ -175,12 +181,7 @@ class BackendCalls:
             if input_tensors:
                 _refuse("scatter", "requires empty input on non-root")
             return _as_list(scatter(output_tensors[0], None, None, self, True, place), output_tensors)
-        if len(input_tensors) != 1:
-            _refuse("scatter", "requires a single-element input list containing a list with <size> tensors")
-        inputs = list(input_tensors[0])
-        if len(inputs) != self.size():
-            _refuse("scatter", f"Incorrect input list size {len(inputs)}. Input list size should be {self.size()}, same as size of the process group.")
-        _alike("scatter", output_tensors[0], inputs)
+        inputs = _one_a_rank("scatter", "input", input_tensors, output_tensors[0], self.size())
         return _as_list(scatter(output_tensors[0], inputs, None, self, True, place), output_tensors)
 
     def reduce_scatter(self: Any, output_tensors: Any, input_tensors: Any, op: Any = None, timeout: Any = None) -> Work:

@@ -13,6 +13,7 @@ from flambeau.trace.once import warn_here
 
 if TYPE_CHECKING:
     from flambeau.tensor import Tensor
+    from flambeau.trace.meta import Meta
 
 
 def _repeated(x: Any) -> list[int]:
@@ -76,27 +77,30 @@ def fill(name: str, x: Tensor, *args: Any) -> Tensor:
     return x
 
 
-def shares_places(x: Any) -> bool:
+def _shares_places(m: Meta) -> bool:
     """Whether elements of a tensor are one place of memory though no dim was expanded, as in the windows of `unfold`."""
-    m = x._meta
     return m.numel > 1 and 0 not in m.strides and not m.bits and may_repeat(m.shape, m.strides)
 
 
-def write_changed(x: Tensor, result: Tensor, name: str) -> Tensor:
-    """Write a result to an x that `shares_places`, but only what differs from x: an element that is left alone must not undo the write to its place by
-    another one. Of several writes to one place the last counts."""
+def agreeing(x: Tensor, result: Tensor) -> Tensor:
+    """What to write to x where a function has changed some elements: of those that are one place all are what the last change there says, as one that is
+    left alone must not undo the write to its place by another one. The gradient of a place goes to one of them. The result itself, of most layouts of x."""
+    m = x._meta
+    if not _shares_places(m):
+        return result
     from flambeau.ops.concatenated import cat
     from flambeau.ops.creation import arange
     from flambeau.ops.indexing import index_put
 
-    m = x._meta
     reach = 1 + sum([(size - 1) * stride for size, stride in zip(m.shape, m.strides, strict=True)])
-    base: Any = x if x._base is None else x._base
-    flat: Any = base.as_strided((reach,), (1,), x.storage_offset())
-    places: Any = arange(reach).as_strided(m.shape, m.strides)  # type: ignore[attr-defined]
+    places: Any = arange(reach).as_strided(m.shape, m.strides).reshape(-1)  # type: ignore[attr-defined]
     old, new = x.detach(), result.detach()
     same = (old == new) | ((old != old) & (new != new))
-    places = places.masked_fill(same, reach)  # behind the last place: nobody reads it
-    longer = cat([flat, flat[:1]])
-    assign(flat, index_put(longer, (places.reshape(-1),), result.to(x.dtype).reshape(-1))[:reach], name, False)
-    return x
+    content = cat([x.as_strided((reach,), (1,), x.storage_offset()), x.reshape(-1)[:1]])  # and one behind the last place, which nobody reads
+    changed = index_put(content, (places.masked_fill(same.reshape(-1), reach),), result.to(x.dtype).reshape(-1))
+    found: Any = changed[places]
+    if found.requires_grad:
+        order = arange(m.numel)
+        last = index_put(arange(reach), (places,), order)[places] == order
+        found = found.where(last, found.detach())
+    return found.reshape(m.shape)  # type: ignore[no-any-return]

@@ -17,7 +17,7 @@ from flambeau.compiler.kernel import REFUSED
 from flambeau.ops import primitives as prim
 from flambeau.ops.creation import _full
 from flambeau.ops.dtype_rules import refuse_dtype
-from flambeau.ops.expanded_writes import is_expanded, shares_places, write_changed
+from flambeau.ops.expanded_writes import agreeing, is_expanded
 from flambeau.ops.expanded_writes import put as expanded_put
 from flambeau.ops.from_data import tensor
 from flambeau.ops.primitive import laid_out
@@ -606,8 +606,8 @@ def setitem(self: Tensor, index: Tensor | Any, value: Tensor | Any) -> Tensor:
         wide = mask.reshape((*mask.shape, *([1] * (self.ndim - mask.ndim))))
         refuse_overlaps(self, (wide,), "masked_fill_")
         make_ready(self, (), "__setitem__")
-        filled = self.masked_fill(wide, flat)
-        return write_changed(self, filled, "__setitem__") if shares_places(self) else assign(self, filled, "__setitem__")
+        assign(self, agreeing(self, self.masked_fill(wide, flat)), "__setitem__")
+        return self
     x, tensors = _basic(self, items)
     if all_none(tensors):
         assign(x, value, "__setitem__")
@@ -618,7 +618,7 @@ def setitem(self: Tensor, index: Tensor | Any, value: Tensor | Any) -> Tensor:
     refuse_overlaps(x, (value, *tensors), "index_put_")
     (value,) = make_ready(x, (value,), "__setitem__")
     result = _index_put_op(x, [t for t in tensors if t is not None], value, present, "set")
-    (write_changed if shares_places(x) else assign)(x, result, "__setitem__")
+    assign(x, agreeing(x, result), "__setitem__")
     return self
 
 

@@ -14,9 +14,8 @@ from typing import Final
 
 from flambeau.runtime import target
 
-_ARCH_PRCTL: Final = 158  # the system call's number on x86-64
-_ARCH_REQ_XCOMP_PERM: Final = 0x1023
-_XFEATURE_XTILEDATA: Final = 18
+# The system call by which a process asks for the registers: arch_prctl's number on x86-64, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA.
+PERMISSION: Final = (158, 0x1023, 18)
 _FEATURES: Final = {"amx-bf16": ("bfloat16",), "amx-fp16": ("float16",), "amx-int8": ("int8", "uint8", "bool")}
 
 
@@ -35,5 +34,5 @@ def dtypes() -> frozenset[str]:
         return frozenset()
     call = ctypes.CDLL(None).syscall
     call.restype = ctypes.c_long
-    refused = call(ctypes.c_long(_ARCH_PRCTL), ctypes.c_long(_ARCH_REQ_XCOMP_PERM), ctypes.c_long(_XFEATURE_XTILEDATA))
+    refused = call(*[ctypes.c_long(word) for word in PERMISSION])
     return frozenset() if refused else found

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flambeau.compiler.graph import may_repeat
+from flambeau.trace.look_up import state_behind
 from flambeau.trace.objects import is_view, twin
 from flambeau.trace.recorder import Trace
 
@@ -76,9 +77,7 @@ def _producer(owner: Any, slot: int) -> Any:
     """The node that has made a slot of a trace or of a segment; None of inputs."""
     if type(owner) is not Trace:
         return owner.tape.producer.get(slot)
-    state: Any = owner.state
-    while state is not None and state.first_value > slot:
-        state = state.parent
+    state = state_behind(owner.state, slot)
     return None if state is None else next((node for node in owner.nodes((state,)) if slot in node.outputs), None)
 
 

@@ -8,7 +8,7 @@ program that all sizes share runs. No state is made.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flambeau.compiler.kernels.host_step import HostCall
 from flambeau.runtime import buffers, threads
@@ -20,8 +20,6 @@ from flambeau.trace.state import ALIAS, IN, State
 
 if TYPE_CHECKING:
     from flambeau.trace.class_plans import PlanVariant
-
-PLAIN: Final = 1 << 60
 
 
 class NotByClass(Exception):

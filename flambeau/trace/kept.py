@@ -18,7 +18,7 @@ from flambeau.devices import CPU
 from flambeau.python_code import compiled
 from flambeau.trace import classes, kept_classes, tiers
 from flambeau.trace.class_code import Chain, NotByClass
-from flambeau.trace.immediate import Learned, named
+from flambeau.trace.immediate import named
 from flambeau.trace.kept_classes import ClassWriter, KeptClass
 from flambeau.trace.kept_code import Writer
 from flambeau.trace.kept_piece import KeptPiece
@@ -126,8 +126,7 @@ def _keep(tr: Trace, call: State, end: State, tensors: list[Tensor], by_class: b
                 return False
         except NotByClass:
             return False
-        if root.immediate is None:
-            root.immediate = Learned()
+        assert root.immediate is not None  # a learned call makes it
         kept_classes.enter(root.immediate, known)
         op.recent = known
         return True

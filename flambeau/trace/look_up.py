@@ -41,6 +41,13 @@ class Path:
         return states[bisect_right(firsts, slot) - 1] if states else None
 
 
+def state_behind(end: State | None, slot: int) -> State | None:
+    """The same, state by state: of a path of which one slot is asked, a segment's too."""
+    while end is not None and end.first_value > slot:
+        end = end.parent
+    return end
+
+
 class Listed:
     """Which tensors are in the lists of a trace."""
 

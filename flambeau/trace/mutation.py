@@ -150,6 +150,8 @@ def assign(target: Tensor, source: Tensor, name: str = "copy_", fresh: bool = Fa
         if (owner is None or source._storage is not owner) and native_writes([target], [source], fresh):
             return target
     tr = local.trace
+    if name in _PARTIAL:
+        source = agreeing(target, source)
     if type(tr) is not Trace:
         if isinstance(tr, Fragment):
             raise RuntimeError(f"{name}: an operation's body must not write in place")
@@ -165,8 +167,6 @@ def assign(target: Tensor, source: Tensor, name: str = "copy_", fresh: bool = Fa
 
 def _assign(tr: Trace, target: Tensor, source: Tensor, name: str, fresh: bool, settled: bool) -> Tensor:
     """`assign`, by a trace, while no other one gets to know the storage."""
-    if name in _PARTIAL and shares_places(target):
-        return write_changed(target, source, name[:-1])
     if 0 in target._meta.strides and _is_same_data(target, source, name):
         refuse_leaf(target, name)
         return target  # PyTorch does not look at an expanded tensor that is copied to itself
@@ -454,14 +454,8 @@ def refuse_one_of_many(target: Tensor, name: str) -> None:
 
 
 @upward
-def shares_places(x: Tensor) -> bool:
-    """Whether elements of a tensor are one place of memory though no dim was expanded (ops/expanded_writes.py)."""
-    raise NotImplementedError
-
-
-@upward
-def write_changed(x: Tensor, result: Tensor, name: str) -> Tensor:
-    """Write what differs of a result to an x that `shares_places` (ops/expanded_writes.py)."""
+def agreeing(x: Tensor, result: Tensor) -> Tensor:
+    """A result in which elements that are one place of x agree; most often the result itself (ops/expanded_writes.py)."""
     raise NotImplementedError
 
 
@@ -806,12 +800,13 @@ def can_cast(source: dtypes.dtype, target: dtypes.dtype) -> bool:
     return source.category <= target.category or (source.category == 2 and target.category == 2)
 
 
-# Functions whose `out=` must have the result's dtype; elsewhere the result is cast to it, as far as `can_cast` allows. PyTorch has no rule
-# for which is which: these are what 2.13 does (the operators of its own test database, called with a wider dtype).
 # Functions that write some elements and leave the others alone.
 _PARTIAL = frozenset(
     "index_put_ index_fill_ index_copy_ index_add_ index_reduce_ masked_fill_ masked_scatter_ scatter_ scatter_add_ scatter_reduce_ put_ fill_diagonal_".split()
 )
+
+# Functions whose `out=` must have the result's dtype; elsewhere the result is cast to it, as far as `can_cast` allows. PyTorch has no rule
+# for which is which: these are what 2.13 does (the operators of its own test database, called with a wider dtype).
 _EXACT = frozenset(
     "cumsum cumprod unbind_copy split_copy "
     "addmm addmv addbmm baddbmm dot vdot bmm mv mm matmul tensordot bitwise_not ceil floor trunc round frac neg sign sgn signbit conj_physical complex "

@@ -55,3 +55,12 @@ def test_what_is_written_over_has_no_gradient(write: str) -> None:
     (x * x).sum().backward()
     left = x.detach() == leaf.detach() if write != "index_add_" else flambeau.ones(5, dtype=flambeau.bool)
     assert leaf.grad is not None and leaf.grad.tolist() == (2 * x.detach() * left).tolist()
+
+
+def test_what_is_written_gets_its_gradient_once() -> None:
+    """Also where nobody else holds the memory, and where it had no gradients before."""
+    given = flambeau.full((4, 1), 9.0).requires_grad_()
+    windows = flambeau.arange(5.0).unfold(0, 2, 1)
+    windows[:, flambeau.tensor([1])] = given
+    (windows * windows).sum().backward()
+    assert given.grad is not None and given.grad.tolist() == [[36.0], [36.0], [36.0], [18.0]]  # the places are in two windows, and the last in one
