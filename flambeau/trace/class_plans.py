@@ -7,6 +7,7 @@ from them: no pass runs. Where blocks lie in the arena is found anew for each si
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from ctypes import addressof
 from typing import TYPE_CHECKING, Any, Final
@@ -239,7 +240,7 @@ def _first_difference(a: PlanVariant, b: PlanVariant, sizes: tuple[int, ...]) ->
     """Where two plans differ, for the message of a failed check."""
     ours, theirs = ([k.key for k in v.plan.plan.kernels] for v in (a, b))
     if ours != theirs:
-        return f"kernels {[k for k in ours if k not in theirs]} and {[k for k in theirs if k not in ours]}; {len(ours)} and {len(theirs)}"
+        return f"kernels {list((Counter(ours) - Counter(theirs)).elements())} and {list((Counter(theirs) - Counter(ours)).elements())}"
     pairs = [("plans", _plain(a.numbers(sizes), a.assembly, a.plan), _plain(b.numbers(sizes), b.assembly, b.plan))]
     while pairs:
         place, x, y = pairs.pop(0)

@@ -30,7 +30,7 @@ def test_the_page(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
     assert {p.name for p in (tmp_path / "gpu").iterdir()} == {"digits.mjs", "digits.d.mts", "digits.weights", "package.json"}
     assert (tmp_path / "out" / "result.bin").stat().st_size == 3 * 10 * 4
-    done = processes.python("-c", use, cwd=tmp_path, timeout=300)
+    done = processes.python("-B", "-c", use, cwd=tmp_path, timeout=300)  # -B: the folder is looked at below
     assert done.stdout == "(3, 10)\n", done.stderr
     if NODE and importlib.util.find_spec("ziglang"):
         done = processes.run(["bash", "-c", shell + web.partition("\n")[2]], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
