@@ -9,11 +9,13 @@ give without symbols, before it is used (trace/classes.py).
 
 from __future__ import annotations
 
+import threading
 from array import array
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from functools import partial, reduce
 from operator import index
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
 from flambeau.python_code import compiled
 
@@ -26,7 +28,7 @@ class Expr:
     Sums and products of ints are polynomials: op "sum", `a` None, and `terms` (products of other nodes -> how often). So equal ones are one node.
     """
 
-    __slots__ = ("a", "b", "op", "terms")
+    __slots__ = ("__weakref__", "a", "b", "op", "terms")
 
     def __init__(self, op: str, a: Any, b: Any = None, terms: Terms | None = None) -> None:
         self.op = op
@@ -51,7 +53,24 @@ def _terms(x: Any) -> Terms:
 
 
 _SIZES: Final[dict[int, Expr]] = {}  # the symbols, by number
-MOST_KNOWN: Final = 1 << 14  # expressions that recordings share
+_EXPRESSIONS: Final[WeakValueDictionary[Any, Expr]] = WeakValueDictionary()  # all that are alive: equal ones are one object, in whichever table
+_MAKING: Final = threading.RLock()  # two threads that make the same expression get one object; a finalizer may come in between
+MOST_KNOWN: Final = 1 << 14  # expressions of a table
+
+
+def _expression(key: Any, op: str, a: Any, b: Any, terms: Terms | None = None) -> Expr:
+    """The one expression of this key. A path is recorded in one table and planned in another: what is the same must be so there, too."""
+    with _MAKING:
+        found = _EXPRESSIONS.get(key)
+        if found is None:
+            found = _EXPRESSIONS[key] = Expr(op, a, b, terms)
+        return found
+
+
+def _exactly(x: Any) -> Any:
+    """What tells an operand apart: equal numbers of other types or signs are others."""
+    cls = x.__class__
+    return id(x) if cls is Expr else x.hex() if cls is float else (cls, x)
 
 
 class Table:
@@ -68,7 +87,7 @@ _table: list[Table] = [Table()]
 
 
 def _shared() -> Table:
-    """The table of the recordings that begin now. One that is full stays with those that have it: in a recording, equal expressions are one."""
+    """The table of the recordings that begin now. One that is full stays with those that have it, and its expressions live as long as somebody has them."""
     if len(_table[0].known) > MOST_KNOWN or len(_table[0].exprs) > MOST_KNOWN:
         _table[0] = Table()
     return _table[0]
@@ -156,15 +175,15 @@ class Recording:
         key = frozenset(terms.items())
         found = self.exprs.get(key)
         if found is None:
-            found = self.exprs[key] = Expr("sum", None, None, terms)
+            found = self.exprs[key] = _expression(key, "sum", None, None, terms)
         return found
 
     def expr(self, op: str, a: Any, b: Any = None) -> Expr:
-        """The one expression of this recording that is `op` of `a` and `b`."""
-        key = (op, id(a) if a.__class__ is Expr else a, id(b) if b.__class__ is Expr else (b.__class__, b))
+        """The one expression that is `op` of `a` and `b`."""
+        key = (op, _exactly(a), _exactly(b))
         found = self.exprs.get(key)
         if found is None:
-            found = self.exprs[key] = Expr(op, a, b)
+            found = self.exprs[key] = _expression(key, op, a, b)
         return found
 
     def size(self, number: int) -> Sym:

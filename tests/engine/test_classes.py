@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import flambeau as torch
+from flambeau import symbols
 from flambeau.statistics import counters
 from flambeau.trace import ahead, class_plans, classes
 from flambeau.trace.recorder import local
@@ -189,6 +190,15 @@ def test_bits_are_those_of_exact_sizes(program: Program) -> None:
 def test_any_order_of_sizes(program: Program, seed: int) -> None:
     chance = random.Random(seed)
     compare(program, [(chance.randint(2, 70), chance.choice((chance.randint(2, 70), 16, 64))) for _ in range(7)])
+
+
+@pytest.mark.parametrize("most", [200, 300, 500, 1000, 2000])
+def test_any_order_of_sizes_while_tables_of_expressions_come_and_go(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A path is recorded in one table of expressions and planned in another: it could not tell that two sizes are the same, and copied what it updates."""
+    monkeypatch.setattr(symbols, "MOST_KNOWN", most)
+    for sizes in (SIZES[:9], [(9, 8), (0, 3), (5, 7), (40, 33), (33, 40)]):
+        forget_edges()
+        compare(_network, sizes)
 
 
 def test_a_class_runs_no_body_and_makes_no_plan() -> None:

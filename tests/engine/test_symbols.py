@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flambeau import symbols
 from flambeau.symbols import Code, Recording, Sym, SymFloat, as_float, as_int, at_most, at_sizes, least, maximum, minimum, whole
 
 SIZES = st.tuples(st.integers(2, 40), st.integers(2, 40), st.integers(2, 40))
@@ -58,6 +59,31 @@ def test_code_of_expressions_computes_what_ints_do(at: tuple[int, ...], other: t
     if found is not None:  # the guards hold there: no division by zero was left out, no number too large
         assert found == tuple(compute(list(other), steps))
         assert at_sizes(other)(tuple(made)) == found
+
+
+@given(SIZES, SIZES, STEPS)
+def test_equal_expressions_of_two_tables_are_one(at: tuple[int, ...], other: tuple[int, ...], steps: list[tuple[str, int, int]]) -> None:
+    """A path is recorded in one table and planned in another: `same` looks at which object an expression is."""
+    tables = []
+    for sizes in (at, other):
+        symbols._table[0] = symbols.Table()
+        rec = Recording(sizes)
+        length = rec.size(0).expr
+        tables.append([rec.expr("max", rec.whole("+", compute_one(rec, steps), 1), 7), rec.expr("/", 1.0, length), rec.expr("/", 1, length)])
+    assert all(a is b for a, b in zip(*tables, strict=True))
+    assert tables[0][1] is not tables[0][2], "numbers of two types"
+
+
+def compute_one(rec: Recording, steps: list[tuple[str, int, int]]) -> Any:
+    """One expression: the same steps on the same symbols, whatever they are worth."""
+    found: list[Any] = [*[rec.size(i).expr for i in range(3)], *CONSTANTS]
+    for op, i, j in steps:
+        a, b = found[i % len(found)], found[j % len(found)]
+        if op in ("+", "-", "*"):
+            found.append(rec.whole(op, a, b))
+        elif op != "neg":
+            found.append(rec.expr(op, a, b))
+    return found[-1]
 
 
 @given(SIZES, SIZES, st.integers(-4, 50), st.sampled_from(["==", "!=", "<", "<=", ">", ">="]), st.integers(0, 3))
