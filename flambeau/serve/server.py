@@ -71,6 +71,8 @@ class Server:
             self._grpc, self.grpc_port = await start(self.application, settings)
         if settings.poll:
             self._tasks.append(self.loop.create_task(self._watch()))
+        if not self.repository.models:
+            log.warning("no models", extra={"fields": {"folder": str(settings.folder), "wanted": "NAME/VERSION/model.pt2, model.onnx or model.py"}})
         log.info("ready", extra={"fields": {"models": {n: sorted(m.versions) for n, m in self.repository.models.items()}}})
 
     async def _listen(self) -> None:

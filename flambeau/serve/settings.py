@@ -43,6 +43,10 @@ class ServerSettings:
         for name in ("workers", "max_body", "max_header", "max_connections", "max_pipelined"):
             if getattr(self, name) < 1:
                 raise ValueError(f"flambeau serve: {name.replace('_', '-')} must be at least 1, got {getattr(self, name)}")
+        if not self.folder.exists():
+            raise FileNotFoundError(
+                f"flambeau serve: there is no {self.folder}; give a folder of NAME/VERSION/model.pt2, a .pt2, a .onnx or a checkpoint"
+            )
         if not self.folder.is_dir():
             raise NotADirectoryError(f"flambeau serve: {self.folder} is no folder; it must hold models as NAME/VERSION/model.pt2")
         if (self.certificate is None) != (self.key is None):

@@ -113,3 +113,17 @@ def test_settings_that_are_wrong_say_why(tmp_path, text, says):
     with pytest.raises(ValueError, match=says) as error:
         read_model_settings(tmp_path)
     assert "config.toml" in str(error.value)
+
+
+def test_a_folder_that_is_not_there_and_one_without_models(tmp_path, caplog):
+    from flambeau.serve.settings import ServerSettings
+
+    with pytest.raises(FileNotFoundError, match=r"there is no .*digits\.pt2; give a folder of NAME"):
+        ServerSettings(tmp_path / "digits.pt2")
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError, match="is no folder"):
+        ServerSettings(tmp_path / "file")
+    (tmp_path / "empty").mkdir()
+    with running(tmp_path / "empty") as server:
+        assert "no models" in caplog.text
+        assert Client(server.port).ask("GET", "/v2/models/m")[0] == 404
