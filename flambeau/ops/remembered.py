@@ -429,6 +429,9 @@ def _run_and_remember(form: Form, args: tuple[Any, ...], kinds: Any) -> Any:
             if any(_uncommon(t) for t in made):
                 raise _Unknown
             made, before = [], tr.state
+            known, step = before.call, form.scope["step_"]
+            if known is not None and known.function is form.body and step is not None and (again := step(*args)) is not None:
+                return again  # it is remembered behind its inputs, where native code does not look
             expected = [_expected(a, tr.gen, made) for a in args]
     except _Unknown:
         return form.call(args)

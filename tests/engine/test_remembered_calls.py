@@ -280,6 +280,35 @@ def test_a_call_at_a_root_with_learned_calls_is_taken_from_behind_its_inputs(mon
     assert not ran
 
 
+def test_a_write_in_the_middle_of_a_path_is_taken_from_behind_its_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Indices and values that were made at once are new inputs of the path: native code looks at the state before them."""
+    from flambeau.ops import remembered
+
+    values_of, numbers = fb.arange(12.0), fb.arange(12)
+    mask = values_of > 4
+    mask.tolist()
+
+    def once() -> Any:
+        answer = fb.zeros(12) + 1
+        for step in range(4):
+            answer[numbers[mask]] = values_of[mask]
+            answer[2 * step : 2 * step + 2] += 1
+        return answer.tolist()
+
+    with python_only():
+        expected = once()
+    for _ in range(12):
+        assert once() == expected
+    remember, ran = remembered._remember, []
+    monkeypatch.setattr(remembered, "_remember", lambda *given: (ran.append(given[1].name), remember(*given))[1])
+    assert once() == expected
+    assert not ran
+    with pytest.raises(IndexError, match="104 is out of bounds"):
+        answer = fb.zeros(12) + 1
+        answer[numbers[mask] + 99] = values_of[mask]
+        answer.tolist()
+
+
 def test_what_is_remembered_behind_inputs_keeps_to_its_arguments() -> None:
     """The same kinds of arguments with another index, other memory under it, or another value."""
     x = fb.arange(24.0).reshape(12, 2).clone()
