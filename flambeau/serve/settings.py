@@ -44,9 +44,7 @@ class ServerSettings:
             if getattr(self, name) < 1:
                 raise ValueError(f"flambeau serve: {name.replace('_', '-')} must be at least 1, got {getattr(self, name)}")
         if not self.folder.exists():
-            raise FileNotFoundError(
-                f"flambeau serve: there is no {self.folder}; give a folder of NAME/VERSION/model.pt2, a .pt2, a .onnx or a checkpoint"
-            )
+            raise FileNotFoundError(f"flambeau serve: there is no {self.folder}; give a folder of NAME/VERSION/model.pt2, a .pt2, a .onnx or a checkpoint")
         if not self.folder.is_dir():
             raise NotADirectoryError(f"flambeau serve: {self.folder} is no folder; it must hold models as NAME/VERSION/model.pt2")
         if (self.certificate is None) != (self.key is None):
