@@ -174,6 +174,14 @@ def _check_dims(query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Ten
         raise AssertionError(f"Expected `attn_mask` shape to be {(heads, query.shape[0], key.shape[0])} but got {attn_mask.shape}")
 
 
+def _thirds(name: str, t: Tensor) -> tuple[Tensor, ...]:
+    """The parts of a packed parameter: of query, key and value."""
+    parts = t.chunk(3)
+    if len(parts) != 3:
+        raise ValueError(f"multi_head_attention_forward(): {name} of shape {tuple(t.shape)} does not have a part each for query, key and value")
+    return parts
+
+
 def multi_head_attention_forward(
     query: Tensor, key: Tensor, value: Tensor, embed_dim_to_check: int, num_heads: int, in_proj_weight: Tensor | None,
     in_proj_bias: Tensor | None, bias_k: Tensor | None, bias_v: Tensor | None, add_zero_attn: bool, dropout_p: float,
@@ -199,6 +207,11 @@ def multi_head_attention_forward(
         raise AssertionError(f"was expecting embedding dimension of {embed_dim_to_check}, but got {width}")
     if width % num_heads:
         raise AssertionError(f"embed_dim {width} not divisible by num_heads {num_heads}")
+    if key.shape[:2] != value.shape[:2] or (not use_separate_proj_weight and key.shape != value.shape):
+        raise AssertionError(f"multi_head_attention_forward: key shape {key.shape} does not match value shape {value.shape}")
+    if out_proj_weight.ndim < 2:
+        kind = IndexError if out_proj_bias is None and tuple(out_proj_weight.shape) == (width,) else RuntimeError  # which part of PyTorch's meets it first
+        raise kind(f"multi_head_attention_forward(): Dimension out of range: out_proj_weight must be a matrix, but has shape {tuple(out_proj_weight.shape)}")
     head = width // num_heads
     key_padding_mask = canonical_mask(key_padding_mask, "key_padding_mask", query.dtype)
     if is_causal and key_padding_mask is None and not need_weights:
@@ -207,7 +220,7 @@ def multi_head_attention_forward(
         attn_mask = canonical_mask(attn_mask, "attn_mask", query.dtype)
         is_causal = False
     linear = torch.nn.functional.linear
-    biases = (None, None, None) if in_proj_bias is None else in_proj_bias.chunk(3)
+    biases = (None, None, None) if in_proj_bias is None else _thirds("in_proj_bias", in_proj_bias)
     if use_separate_proj_weight:
         weights = (q_proj_weight, k_proj_weight, v_proj_weight)
         q, k, v = (linear(x, w, b) for x, w, b in zip((query, key, value), weights, biases, strict=True))
@@ -215,7 +228,7 @@ def multi_head_attention_forward(
         q, k, v = linear(query, in_proj_weight, in_proj_bias).chunk(3, -1)
     else:
         assert in_proj_weight is not None
-        q, k, v = (linear(x, w, b) for x, w, b in zip((query, key, value), in_proj_weight.chunk(3), biases, strict=True))
+        q, k, v = (linear(x, w, b) for x, w, b in zip((query, key, value), _thirds("in_proj_weight", in_proj_weight), biases, strict=True))
     if (bias_k is None) is not (bias_v is None):
         alone = "bias_v" if bias_k is None else "bias_k"
         raise AssertionError(f"multi_head_attention_forward: bias_k and bias_v belong together, but {alone} alone is given")
@@ -231,6 +244,8 @@ def multi_head_attention_forward(
         k, v = torch.cat([k, zeros], 1), torch.cat([v, zeros], 1)
         attn_mask, key_padding_mask = _widen_mask(attn_mask), _widen_mask(key_padding_mask)
     source = k.shape[1]
+    if key_padding_mask is not None and tuple(key_padding_mask.shape) != (batch, source):
+        raise AssertionError(f"multi_head_attention_forward: Expected key_padding_mask of shape {(batch, source)}, but got {tuple(key_padding_mask.shape)}")
     q = q.reshape(batch, num_heads, length, head)
     k = k.reshape(batch, num_heads, source, head)
     v = v.reshape(batch, num_heads, source, head)

@@ -9,7 +9,7 @@ from math import prod
 from typing import Any
 
 import flambeau as torch
-from flambeau.nn.functional.engine import Tensor, entries, functional, primitives, widen
+from flambeau.nn.functional.engine import Tensor, entries, exact_entries, functional, primitives, widen
 from flambeau.ops.result_strides import as_suggested, row_major
 from flambeau.runtime.buffers import check_available
 from flambeau.runtime.target import Target
@@ -284,10 +284,14 @@ def conv_transpose3d(
 @functional
 def unfold(input: Tensor, kernel_size: Size, dilation: Size = 1, padding: Size = 0, stride: Size = 1) -> Tensor:
     """Sliding blocks of (N, C, H, W) as columns: (N, C * KH * KW, number of blocks)."""
-    if input.ndim not in (3, 4):
-        raise RuntimeError(f"unfold: Expected 3D or 4D (batch mode) input tensor, but got input of shape {list(input.shape)}")
+    if input.ndim < 3:
+        raise IndexError(f"unfold(): Dimension out of range: expected a 3D or 4D (batch mode) tensor, but got input of shape {list(input.shape)}")
+    if input.ndim > 4 or 0 in input.shape[-3:]:
+        raise RuntimeError(
+            f"unfold(): Expected 3D or 4D (batch mode) tensor with possibly 0 batch size and other non-zero dimensions for input, but got: {list(input.shape)}"
+        )
     kernel, dilation, padding, stride = (
-        entries(v, 2, what, "unfold") for what, v in (("kernel_size", kernel_size), ("dilation", dilation), ("padding", padding), ("stride", stride))
+        exact_entries(v, 2, what, "unfold") for what, v in (("kernel_size", kernel_size), ("dilation", dilation), ("padding", padding), ("stride", stride))
     )
     x = input if input.ndim == 4 else input.unsqueeze(0)
     x = torch.nn.functional.pad(x, (padding[1], padding[1], padding[0], padding[0]))
@@ -312,14 +316,17 @@ def _block(x: Tensor, top: int, left: int, size: Sequence[int], stride: Sequence
 def fold(input: Tensor, output_size: Size, kernel_size: Size, dilation: Size = 1, padding: Size = 0, stride: Size = 1) -> Tensor:
     """Sums the columns of unfold back: (N, C * KH * KW, blocks) -> (N, C, *output_size)."""
     output, kernel, dilation, padding, stride = (
-        entries(v, 2, what, "fold")
+        exact_entries(v, 2, what, "fold")
         for what, v in (
             ("output_size", output_size), ("kernel_size", kernel_size), ("dilation", dilation), ("padding", padding),
             ("stride", stride),
         )
     )  # fmt: skip
-    if input.ndim not in (2, 3):
-        raise RuntimeError(f"fold: Expected 2D or 3D (batch mode) tensor for input, but got input of shape {list(input.shape)}")
+    if input.ndim not in (2, 3) or 0 in input.shape[-2:]:
+        raise RuntimeError(
+            "fold(): Expected 2D or 3D (batch mode) tensor for input with possibly 0 batch size and non-zero dimensions for input, but got: "
+            f"{list(input.shape)}"
+        )
     x = input if input.ndim == 3 else input.unsqueeze(0)
     size = [(output[i] + 2 * padding[i] - dilation[i] * (kernel[i] - 1) - 1) // stride[i] + 1 for i in (0, 1)]
     area = kernel[0] * kernel[1]

@@ -98,6 +98,8 @@ def _bags(input: Tensor, offsets: Tensor | None, include_last_offset: bool) -> t
         if last > input.shape[0]:
             raise RuntimeError(f"offsets[-1] can not be greater than input's length({input.shape[0]}) but got offsets[-1] of {last}")
     starts = offsets[:-1] if include_last_offset else offsets
+    if not starts.shape[0]:  # no bags: all indices into the one that is left out
+        return torch.zeros(input.shape[0], dtype=torch.int64, device=input.device), 0
     places = torch.arange(input.shape[0], dtype=starts.dtype, device=input.device)
     return torch.searchsorted(starts, places, right=True) - 1, starts.shape[0]
 

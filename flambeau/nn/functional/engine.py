@@ -97,6 +97,14 @@ def whole_size(size: float, function: str) -> int:
     return math.floor(size)
 
 
+def exact_entries(value: Any, count: int, name: str, function: str) -> tuple[int, ...]:
+    """`entries` of functions that take a list of one number for a list that is too short."""
+    found = entries(value, count, name, function)
+    if isinstance(value, (tuple, list)) and len(value) != count:
+        raise RuntimeError(f"{function}: {name} should be one int or {count} ints, but got {list(value)}")
+    return found
+
+
 def entries(value: Any, count: int, name: str, function: str) -> tuple[int, ...]:
     """An int or a sequence of `count` ints (one int stands for all) as a tuple; used for kernel sizes and the like. TypeError for anything else."""
     if value.__class__ is int:

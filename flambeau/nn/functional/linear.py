@@ -33,7 +33,8 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         raise RuntimeError(
             f"linear: mat1 and mat2 must have the same dtype, but got {input.dtype} (input) and {weight.dtype} (weight); cast one of them with .to(dtype)"
         )
-    if bias is not None and bias.numel() not in (1, weight.shape[0] if weight.ndim == 2 else 1):
+    most = 1 if input.ndim == 1 else 2 if input.is_contiguous() else input.ndim  # dims: PyTorch adds the bias to the rows of a matrix
+    if bias is not None and (bias.numel() not in (1, weight.shape[0] if weight.ndim == 2 else 1) or (weight.ndim == 2 and bias.ndim > most)):
         raise RuntimeError(f"linear: bias of shape {tuple(bias.shape)} does not fit weight of shape {tuple(weight.shape)}: it needs {weight.shape[0]} elements")
     columns_of = weight.t() if weight.ndim == 2 else weight
     if bias is None or bias.dtype is not input.dtype or (input.ndim > 2 and not input.is_contiguous()):
@@ -46,8 +47,15 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 @functional
 def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """y[..., k] = x1 @ weight[k] @ x2 + bias[k]: input1 (..., I), input2 (..., J), weight (K, I, J)."""
-    if input1.shape[:-1] != input2.shape[:-1]:
+    if input1.ndim != input2.ndim or input1.shape[:-1] != input2.shape[:-1]:
         raise RuntimeError(f"bilinear(): input batch dimensions do not match: got shapes {tuple(input1.shape)} and {tuple(input2.shape)}")
+    unlike = weight.ndim == 2 and input1.ndim and input1.shape[-1] != weight.shape[1]
+    if (weight.ndim < 3 or not input1.ndim) and not unlike:
+        raise IndexError(
+            f"bilinear(): Dimension out of range: inputs need at least 1 dimension and weight 3, got shapes {tuple(input1.shape)} and {tuple(weight.shape)}"
+        )
+    if weight.ndim != 3:
+        raise RuntimeError(f"bilinear(): expected weight of 3 dimensions, (outputs, features of input1, features of input2), got {tuple(weight.shape)}")
     k, i, j = weight.shape
     if input1.shape[-1] != i or input2.shape[-1] != j:
         raise RuntimeError(
@@ -55,6 +63,10 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
             if input1.shape[-1] != i
             else f"bilinear(): input2 size does not match weight size: got {input2.shape[-1]} but expected {j}"
         )
+    if bias is not None and not bias.ndim:
+        raise IndexError(f"bilinear(): Dimension specified as 0 but bias has no dimensions: it needs {k} elements")
+    if bias is not None and (bias.shape[0] != k or bias.ndim > 1):
+        raise RuntimeError(f"bilinear(): bias size does not match weight size: got {bias.shape[0]} but expected {k}; bias has shape {tuple(bias.shape)}")
     batch = tuple(input1.shape[:-1])
     n = math.prod(batch)  # not -1: sizes of features may be 0
     x1 = input1.reshape(n, i)
@@ -127,6 +139,8 @@ def embedding(
 
 def _renormalise(weight: Tensor, index: Tensor, max_norm: float, norm_type: float) -> None:
     """Scale the rows named by `index` to `max_norm` at most (the 1e-7 is PyTorch's embedding_renorm_)."""
+    if weight.ndim != 2:
+        raise RuntimeError(f"embedding(): Expected 2-dimensional tensor, but got a weight of shape {tuple(weight.shape)}, whose rows have no norm to limit")
     with torch.no_grad():
         rows = torch.unique(index.reshape(-1))
         values = weight[rows]
@@ -188,6 +202,8 @@ def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6,
 
 def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     """The p-norm distances between all pairs of rows, i < j, as one vector."""
+    if input.ndim != 2:
+        raise RuntimeError(f"pdist only supports 2D tensors, got: {input.ndim}D, of shape {tuple(input.shape)}")
     if not p >= 0:
         raise RuntimeError(f"pdist only supports non-negative p values, got p={p}")
     refuse_dtype("pdist", input.dtype)
@@ -218,6 +234,8 @@ def _channel_shuffle(input: Tensor, groups: int) -> Tensor:
 @remembered
 def channel_shuffle(input: Tensor, groups: int) -> Tensor:
     """(N, C, ...): channels as (groups, C / groups), transposed: a copy. Zhang et al., 2017."""
+    if input.ndim < 3:
+        raise RuntimeError(f"channel_shuffle expects input with > 2 dims, but got input with sizes {list(input.shape)}")
     c = input.shape[1]
     if c % groups:
         raise RuntimeError(f"Number of channels must be divisible by groups. Got {c} channels and {groups} groups.")

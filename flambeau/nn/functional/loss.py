@@ -54,6 +54,14 @@ def _check_same(name: str, input: Tensor, target: Tensor) -> None:
         )
 
 
+def _check_factors(name: str, input: Tensor, target: Tensor, weight: Tensor | None) -> None:
+    """ValueError of weights that have not the shape of the input; RuntimeError first, of an input and a target that do not broadcast."""
+    if weight is None or tuple(weight.shape) == tuple(input.shape):
+        return
+    torch.broadcast_shapes(tuple(input.shape), tuple(target.shape))
+    raise ValueError(f"{name}(): Weights and input must have the same size, but got {tuple(weight.shape)} and {tuple(input.shape)}.")
+
+
 # -- classification -----------------------------------------------------------------------------------------------
 
 
@@ -108,11 +116,15 @@ def _nll(logp: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int,
     return torch.where(counted, picked if weight is None else picked * scale, 0), scale, counted
 
 
-def _check_weight(name: str, weight: Tensor | None, classes: int) -> None:
+def _weight_of_classes(name: str, weight: Tensor | None, classes: int, any_shape: bool) -> Tensor | None:
+    """A vector of an element a class. `any_shape`: PyTorch asks only how many there are, of targets with dims of their own."""
+    if weight is not None and any_shape and weight.ndim != 1 and weight.numel() == classes:
+        return weight.reshape(-1)
     if weight is not None and tuple(weight.shape) != (classes,):
         raise RuntimeError(
             f"{name}: weight tensor should be defined either for all {classes} classes or no classes but got weight tensor of shape: {list(weight.shape)}"
         )
+    return weight
 
 
 @functional
@@ -120,7 +132,7 @@ def _check_weight(name: str, weight: Tensor | None, classes: int) -> None:
 def _nll_loss(input: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, reduction: str) -> Tensor:
     target = _one_target(input, target)
     axis = _class_axis("nll_loss", input, target)
-    _check_weight("nll_loss", weight, input.shape[axis])
+    weight = _weight_of_classes("nll_loss", weight, input.shape[axis], input.ndim > 2)
     if weight is not None and weight.dtype is not input.dtype:
         raise RuntimeError(f"nll_loss: expected scalar type {input.dtype.name} but found {weight.dtype.name}: the weight must have the input's dtype")
     loss, scale, _ = _nll(widen(input), target, weight, ignore_index, axis)
@@ -152,12 +164,17 @@ def _cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None, ignore_
         raise RuntimeError(f"cross_entropy: label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")
     if not input.is_floating_point():
         raise RuntimeError(f"cross_entropy: expected floating-point logits, but got {input.dtype}; cast them with .float()")
-    probabilities = tuple(target.shape) == tuple(input.shape) and target.is_floating_point()
+    probabilities = tuple(target.shape) == tuple(input.shape)
+    if probabilities and not target.is_floating_point():
+        raise RuntimeError(
+            f"cross_entropy: Expected floating point type for target with class probabilities, got {target.dtype}: a target of the input's shape "
+            f"{tuple(input.shape)} is one of probabilities"
+        )
     if label_smoothing == 0 and not probabilities:
         target = _one_target(input, target)
     axis = (0 if input.ndim == 1 else 1) if probabilities else _class_axis("cross_entropy", input, target)
     classes = input.shape[axis]
-    _check_weight("cross_entropy", weight, classes)
+    weight = _weight_of_classes("cross_entropy", weight, classes, input.ndim > 2 and not probabilities and not label_smoothing > 0)
     logp = log_softmax_values(widen(input), axis)
     weights = None
     if weight is not None:
@@ -360,7 +377,7 @@ def _regression(values: Callable[..., Tensor], bools: bool = True, like_input: b
         if weight is not None:
             loss = loss * weight
             if reduction == "mean":
-                return loss.sum() / weight.expand_as(loss).sum()
+                return loss.sum() / weight.sum()
         return _reduce(loss, reduction).to(input.dtype if like_input else kind)
 
     if like_input:
@@ -408,6 +425,7 @@ def mse_loss(
 ) -> Tensor:  # fmt: skip
     """(input - target)^2."""
     _check_same("mse_loss", input, target)
+    _check_factors("mse_loss", input, target, weight)
     return _mse_values(input, target, weight, legacy_reduction(size_average, reduce, reduction), None)
 
 
@@ -417,6 +435,7 @@ def l1_loss(
 ) -> Tensor:  # fmt: skip
     """|input - target|."""
     _check_same("l1_loss", input, target)
+    _check_factors("l1_loss", input, target, weight)
     if input.is_complex() or target.is_complex():
         input, target = (input - target).abs(), torch.zeros((), dtype=input.abs().dtype).expand(torch.broadcast_shapes(input.shape, target.shape))
     return _l1_values(input, target, weight, legacy_reduction(size_average, reduce, reduction), None)
@@ -436,6 +455,7 @@ def smooth_l1_loss(
 def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0, weight: Tensor | None = None) -> Tensor:
     """Quadratic up to `delta`, linear above, with a continuous slope `delta`. Huber, 1964."""
     _check_same("huber_loss", input, target)
+    _check_factors("huber_loss", input, target, weight)
     if not delta > 0:
         raise RuntimeError("huber_loss does not support non-positive values for delta.")
     if weight is not None and reduction == "mean":  # over the elements, where mse_loss and l1_loss divide by the sum of the weights: as in PyTorch
@@ -597,7 +617,7 @@ def _margin_shapes(name: str, input: Tensor, target: Tensor) -> None:
         raise RuntimeError(f"{name}(): Expected non-empty vector or matrix with optional 0-dim batch size, but got: {list(input.shape)}")
     rows = input.shape[0] if input.ndim == 2 else 1
     fits = tuple(target.shape) in (((rows,), ()) if rows == 1 else ((rows,),)) if name == "multi_margin_loss" else target.shape == input.shape
-    if not fits and not (name == "multilabel_margin_loss" and target.numel() == input.numel() and input.ndim < 2):
+    if not fits and not (name == "multilabel_margin_loss" and target.numel() == input.numel() and input.ndim < 2 and target.ndim < 2):
         raise RuntimeError(f"{name}(): inconsistent target size: {list(target.shape)} for input of size: {list(input.shape)}")
     refuse_dtype(f"nn.functional.{name}", input.dtype)
     if target.dtype is not torch.int64:
@@ -683,11 +703,6 @@ def triplet_margin_loss(
 ) -> Tensor:  # fmt: skip
     """max(0, d(anchor, positive) - d(anchor, negative) + margin), d the p-norm distance. Balntas et al., 2016, for swap."""
     reduction = legacy_reduction(size_average, reduce, reduction)
-    if not anchor.ndim == positive.ndim == negative.ndim:
-        raise RuntimeError(
-            "triplet_margin_loss: The anchor, positive, and negative tensors are expected to have the same number of dimensions, but got: "
-            f"anchor {anchor.ndim}D, positive {positive.ndim}D, and negative {negative.ndim}D inputs"
-        )
 
     def distance(a: Tensor, b: Tensor) -> Tensor:
         return torch.nn.functional.pairwise_distance(a, b, p, eps)
@@ -702,6 +717,11 @@ def triplet_margin_with_distance_loss(
     """The triplet loss with a distance of the caller's choice."""
     if margin <= 0:
         raise ValueError(f"triplet_margin_loss(): margin must be greater than 0, got {margin}")
+    if not anchor.ndim == positive.ndim == negative.ndim:
+        raise RuntimeError(
+            "triplet_margin_loss: The anchor, positive, and negative tensors are expected to have the same number of dimensions, but got: "
+            f"anchor {anchor.ndim}D, positive {positive.ndim}D, and negative {negative.ndim}D inputs"
+        )
     distance = torch.nn.functional.pairwise_distance if distance_function is None else distance_function
     far = distance(anchor, negative)
     if swap:

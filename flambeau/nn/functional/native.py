@@ -13,10 +13,11 @@ import flambeau as torch
 from flambeau.nn import functional as F
 from flambeau.nn.functional import recurrent
 from flambeau.nn.functional.dropout import channels_dropped, mask_of
-from flambeau.nn.functional.normalization import inverse_deviation, standardised
+from flambeau.nn.functional.normalization import _group_norm, inverse_deviation, standardised, standardised_samples
 from flambeau.nn.functional.vision import padded
 from flambeau.ops.dtype_rules import refuse_dtype
 from flambeau.ops.named import public
+from flambeau.ops.remembered import remembered_writes
 from flambeau.ops.shape import unsafe_parts
 from flambeau.ops.tied import tied_to
 from flambeau.tensor import Tensor, normalize_dim
@@ -28,20 +29,24 @@ _PADDING = ("zeros", "border", "reflection")
 
 
 # -- normalisation ------------------------------------------------------------------------------------------------
+@remembered_writes
 def batch_norm(
     input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None, running_var: Tensor | None, training: bool,
     momentum: float, eps: float, cudnn_enabled: bool,
 ) -> Tensor:  # fmt: skip
-    """nn.functional.batch_norm with PyTorch's native order of arguments."""
-    return F.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
+    """nn.functional.batch_norm with PyTorch's native order of arguments, of any eps, and also of one value for each channel."""
+    return standardised(input, running_mean, running_var, weight, bias, training, momentum, eps)
 
 
+@remembered_writes
 def instance_norm(
     input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None, running_var: Tensor | None, use_input_stats: bool,
     momentum: float, eps: float, cudnn_enabled: bool,
 ) -> Tensor:  # fmt: skip
-    """nn.functional.instance_norm with PyTorch's native order of arguments."""
-    return F.instance_norm(input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps)
+    """nn.functional.instance_norm with PyTorch's native order of arguments, also of one value for each channel."""
+    if not use_input_stats and (running_mean is None or running_var is None):
+        raise RuntimeError("instance_norm: Expected running_mean and running_var to be defined when use_input_stats is false")
+    return standardised_samples(input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps)
 
 
 @public("native_batch_norm")
@@ -103,7 +108,7 @@ def native_group_norm(
     refuse_dtype("group_norm", input.dtype)
     variance, mean = torch.var_mean(input.reshape(N, group, C // max(group, 1) * HxW), dim=2, correction=0)
     scale = inverse_deviation(variance, eps)
-    return F.group_norm(input, group, weight, bias, eps), tied_to(mean, weight, bias), tied_to(scale, weight, bias)
+    return _group_norm(input, group, weight, bias, eps), tied_to(mean, weight, bias), tied_to(scale, weight, bias)
 
 
 # -- dropout ------------------------------------------------------------------------------------------------------

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import flambeau as torch
 from flambeau.nn import functional as F
 from flambeau.nn.functional.activation import rrelu_by
 from flambeau.nn.functional.native import REDUCTIONS
+from flambeau.nn.functional.normalization import _group_norm
 from flambeau.ops.named import public
 from flambeau.ops.wrapper import MISSING
 from flambeau.tensor import Tensor
@@ -107,9 +107,7 @@ def group_norm(
     input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5, cudnn_enabled: bool = True
 ) -> Tensor:
     """nn.functional.group_norm, also of one value."""
-    if input.ndim >= 2 and input.numel() == num_groups == input.shape[1]:
-        return F.group_norm(torch.cat([input, input]), num_groups, weight, bias, eps)[:1]
-    return F.group_norm(input, num_groups, weight, bias, eps)
+    return _group_norm(input, num_groups, weight, bias, eps)
 
 
 def max_pool1d(input: Tensor, kernel_size: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False) -> Tensor:

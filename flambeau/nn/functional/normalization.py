@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import flambeau as torch
 from flambeau.dtypes import C_NAMES
 from flambeau.nn.functional.engine import Number, Tensor, functional, overwrite, refuse_gradients, widen
-from flambeau.ops.remembered import remembered_writes
+from flambeau.ops.remembered import remembered, remembered_writes
 from flambeau.ops.result_strides import as_suggested, row_major
 from flambeau.ops.signatures import must_be
 
@@ -77,8 +77,12 @@ def layer_norm(input: Tensor, normalized_shape: Sequence[int], weight: Tensor | 
 @as_suggested()
 def rms_norm(input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None) -> Tensor:
     """x / sqrt(mean(x^2) + eps) over the last dimensions, then scale. Zhang and Sennrich, 2019; eps None: the dtype's."""
-    if input.ndim == 0 and len(normalized_shape):
-        raise ValueError(f"rms_norm(): Input tensor must have at least 1 dimensions, but got 0; normalized_shape is {list(normalized_shape)}")
+    fits = weight is None or tuple(weight.shape) == tuple(normalized_shape)
+    if input.ndim < len(normalized_shape) and fits:
+        raise ValueError(
+            f"rms_norm(): Input tensor must have at least {len(normalized_shape)} dimensions, but got {input.ndim}; normalized_shape is "
+            f"{list(normalized_shape)}"
+        )
     _check_normalized("rms_norm", input, normalized_shape, weight, None)
     x = widen(input.contiguous())
     dims = tuple(range(-len(normalized_shape), 0))
@@ -90,21 +94,31 @@ def rms_norm(input: Tensor, normalized_shape: Sequence[int], weight: Tensor | No
     return y.to(input.dtype)
 
 
-@functional
-@as_suggested()
+def _several_values(name: str, shape: Sequence[int], counted: Sequence[int]) -> None:
+    """ValueError of an input that has one value to standardise; native functions (torch.batch_norm, ...) take it."""
+    if math.prod(counted) == 1:
+        raise ValueError(f"{name}(): Expected more than 1 value per channel when training, got input size {list(shape)}: there is one to standardise")
+
+
+@remembered
 def group_norm(input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5) -> Tensor:
     """Standardise each group of channels of (N, C, ...), then scale and shift each channel. Wu and He, 2018."""
+    if input.ndim >= 2 and num_groups:  # as PyTorch counts: of all samples and groups together
+        _several_values("group_norm", input.shape, (input.shape[0] * input.shape[1] // num_groups, *input.shape[2:]))
+    return _group_norm(input, num_groups, weight, bias, eps)
+
+
+@functional
+@as_suggested()
+def _group_norm(input: Tensor, num_groups: int, weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
+    """group_norm, also of one value."""
     if input.ndim < 2:
         raise RuntimeError(f"group_norm: Expected at least 2 dimensions for input tensor but received {input.ndim}")
-    n, c, *rest = input.shape
+    n, c = input.shape[:2]
     if c % num_groups:
         raise RuntimeError(
             "group_norm: Expected number of channels in input to be divisible by num_groups, but got input of shape "
             f"{list(input.shape)} and num_groups={num_groups}"
-        )
-    if n * c // num_groups * math.prod(rest) == 1:  # as PyTorch counts: of all samples and groups together
-        raise ValueError(
-            f"Expected more than 1 value per channel when training, got input size {[1, num_groups, *rest]}: group_norm has one value to standardise"
         )
     for what, t in (("weight", weight), ("bias", bias)):
         if t is not None and tuple(t.shape) != (c,):
@@ -141,10 +155,24 @@ def inverse_deviation(variance: Tensor, eps: float) -> Tensor:
 
 
 def _check_channels(name: str, input: Tensor, **vectors: Tensor | None) -> None:
-    c = input.shape[1]
+    c = input.shape[1] if input.ndim > 1 else 0
     for what, t in vectors.items():
         if t is not None and t.numel() != c:
             raise RuntimeError(f"{name}: {what} should contain {c} elements not {t.numel()}: the input of shape {tuple(input.shape)} has {c} channels")
+        if t is not None and what.startswith("running") and t.ndim != 1:
+            raise RuntimeError(f"{name}: {what} must be a vector of {c} elements, but has shape {tuple(t.shape)}")
+    if input.ndim < 2:
+        raise IndexError(f"{name}: Dimension out of range: expected an input of at least 2 dimensions, (N, C, ...), but got shape {tuple(input.shape)}")
+
+
+def _of_nothing(name: str, input: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    """A copy of an input without elements, of the dtype and the history that scale and shift would give it; statistics stay."""
+    for what, t in (("weight", weight), ("bias", bias)):
+        if t is not None and not (t.ndim and t.shape[0]):
+            raise IndexError(f"{name}: {what} of shape {tuple(t.shape)} has no first element, and an input without elements takes one")
+    y = input.clone()
+    y = y if weight is None else y * weight[0]
+    return y if bias is None else y + bias[0]
 
 
 def _with_statistics(input: Tensor, running_mean: Tensor, running_var: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
@@ -181,9 +209,6 @@ def _batch_norm_train(
     refuse_gradients("native_batch_norm", running_mean=running_mean, running_var=running_var)
     dims = (0, *range(2, input.ndim))
     x = _exactly(input)
-    if not input.numel():  # nothing has no mean: the running statistics stay
-        y = _per_channel(x, weight, bias).to(input.dtype)
-        return (y,) if running_mean is None or running_var is None else (y, running_mean.clone(), running_var.clone())
     variance, mean = torch.var_mean(x, dim=dims, correction=0, keepdim=True)
     y = _scaled(x - mean, inverse_deviation(variance, eps), weight, bias).to(input.dtype)
     if running_mean is None or running_var is None:
@@ -209,6 +234,10 @@ def batch_norm(
         raise ValueError(f"batch_norm eps must be positive during training, but got {eps}")
     if eps < 0.0:
         raise ValueError(f"batch_norm eps must be non-negative, but got {eps}")
+    if training:
+        if not input.ndim:
+            raise IndexError("batch_norm(): tuple index out of range: expected an input of at least 2 dimensions, (N, C, ...), but got one without dimensions")
+        _several_values("batch_norm", input.shape, (input.shape[0], *input.shape[2:]))
     return standardised(input, running_mean, running_var, weight, bias, training, momentum, eps)
 
 
@@ -216,15 +245,14 @@ def standardised(
     input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, weight: Tensor | None, bias: Tensor | None, training: bool,
     momentum: float, eps: float,
 ) -> Tensor:  # fmt: skip
-    """batch_norm for any eps."""
-    if input.ndim < 2 and not input.numel():
-        return input.clone()
+    """batch_norm for any eps, and of one value for each channel."""
+    if not training and (running_mean is None or running_var is None):
+        raise RuntimeError("batch_norm: Expected running_mean and running_var to be defined when training=False")
+    if not input.numel():
+        return _of_nothing("batch_norm", input, weight, bias)
     if not training:
-        if running_mean is None or running_var is None:
-            raise RuntimeError("batch_norm: Expected running_mean and running_var to be defined when training=False")
+        assert running_mean is not None and running_var is not None
         return _batch_norm_eval(input, running_mean, running_var, weight, bias, eps)
-    if input.numel() and (input.ndim < 2 or input.numel() // max(input.shape[1], 1) == 1):
-        raise ValueError(f"Expected more than 1 value per channel when training, got input size {input.shape}")
     results = _batch_norm_train(input, running_mean, running_var, weight, bias, momentum, eps)
     if len(results) == 3:
         overwrite((running_mean, running_var), results[1:])  # type: ignore[arg-type]
@@ -243,9 +271,35 @@ def instance_norm(
     if not use_input_stats:
         if running_mean is None or running_var is None:
             raise RuntimeError("instance_norm: Expected running_mean and running_var to be defined when use_input_stats is false")
+    elif math.prod(input.shape[2:]) == 1:
+        raise ValueError(f"instance_norm(): Expected more than 1 spatial element when training, got input size {input.shape}")
+    return standardised_samples(input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps)
+
+
+def standardised_samples(
+    input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, weight: Tensor | None, bias: Tensor | None, own: bool,
+    momentum: float, eps: float,
+) -> Tensor:  # fmt: skip
+    """instance_norm, also of one value for each channel. PyTorch's is batch_norm of (1, N * C, ...): vectors are repeated N times."""
+    vectors = {"weight": weight, "bias": bias, "running_mean": running_mean, "running_var": running_var}
+    for what, t in vectors.items():
+        if t is not None and t.ndim > 1:
+            raise RuntimeError(f"instance_norm(): {what} must be a vector of an element a channel, but has shape {tuple(t.shape)}")
+    if input.ndim < 2:
+        raise IndexError(f"instance_norm(): Dimension out of range: expected an input of at least 2 dimensions, (N, C, ...), but got {tuple(input.shape)}")
+    if not input.numel():
+        if not input.shape[0] and (weight is not None or bias is not None):
+            raise IndexError(f"instance_norm(): an input of no samples, of shape {tuple(input.shape)}, has no weight or bias")
+        y = _of_nothing("instance_norm", input, weight, bias)
+        for what, t in (("running_mean", running_mean), ("running_var", running_var)):
+            if own and t is not None and t.numel() != input.shape[1]:
+                raise RuntimeError(f"instance_norm(): {what} should contain {input.shape[1]} elements not {t.numel()}")
+        return y
+    if input.ndim == 2:  # each number for itself
+        return standardised_samples(input.unsqueeze(2), running_mean, running_var, weight, bias, own, momentum, eps).squeeze(2)
+    if not own:
+        assert running_mean is not None and running_var is not None
         return _instance_norm_eval(input, running_mean, running_var, weight, bias, eps)
-    if input.numel() // max(input.shape[0] * input.shape[1], 1) == 1:
-        raise ValueError(f"Expected more than 1 spatial element when training, got input size {input.shape}")
     results = _instance_norm(input, running_mean, running_var, weight, bias, momentum, eps)
     if len(results) == 3:
         overwrite((running_mean, running_var), results[1:])  # type: ignore[arg-type]

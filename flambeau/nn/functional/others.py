@@ -16,6 +16,9 @@ from flambeau.trace.once import warn_here
 
 def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tensor:
     """A 1-d convolution of (time, batch, channels); weight (kernel, in, out)."""
+    fits = input.ndim == weight.ndim == 3 and bias.ndim == 1 and weight.shape[1:] == (input.shape[2], bias.shape[0])
+    if fits and (not weight.shape[0] or input.shape[0] + 2 * pad + 1 == weight.shape[0]):  # no windows, or of no elements: PyTorch has the bias alone
+        return bias.expand(input.shape[0] + 2 * pad + 1 - weight.shape[0], input.shape[1], bias.shape[0]).clone()
     return conv1d(input.permute(1, 2, 0), weight.permute(2, 1, 0), bias, padding=pad).permute(2, 0, 1)  # type: ignore[no-any-return]
 
 

@@ -295,14 +295,14 @@ def _counts(w: _Windows, include_padding: bool) -> Tensor:
 
 
 def _targets(name: str, input: Tensor, output_size: Any, dims: int) -> tuple[int, ...]:
-    if dims > 1 and input.ndim <= dims and not isinstance(output_size, int):
-        raise ValueError(f"{name}: Input dimension should be at least {dims + 1}, got an input of shape {list(input.shape)}")
+    listed = isinstance(output_size, (tuple, list))
+    if dims > 1 and listed and input.ndim <= len(output_size):
+        raise ValueError(f"{name}: Input dimension should be at least {len(output_size) + 1}, got an input of shape {list(input.shape)}")
     if input.ndim not in (dims + 1, dims + 2):
         raise RuntimeError(f"{name}: Expected {dims + 1}D or {dims + 2}D tensor, but got {list(input.shape)}")
-    given = tuple(output_size) if isinstance(output_size, (tuple, list)) else (output_size,) * dims
-    given = given * dims if len(given) == 1 else given
-    if len(given) != dims:
-        raise RuntimeError(f"{name}: output_size must be {dims} ints or None, but got {list(given)}")
+    given = tuple(output_size) if listed else (output_size,) * dims
+    if len(given) != dims:  # a list of one number, too: only a number itself stands for all
+        raise RuntimeError(f"{name}: output_size must be a number, or {dims} numbers (None keeps a dimension), but got {list(given)}")
     targets = tuple([n if o is None else whole(name, "output_size", o) for n, o in zip(input.shape[-dims:], given, strict=True)])
     if min(targets) < 0:
         raise RuntimeError(f"{name}: elements of output_size must be greater than or equal to 0, but got {list(targets)}")
@@ -328,6 +328,8 @@ def _adaptive_average(name: str, input: Tensor, output_size: Any, dims: int) -> 
     """One dimension at a time: a mean over equal windows, or a product with the matrix of unequal ones."""
     _refuse(name, input, ints=False)
     targets = _targets(name, input, output_size, dims)
+    if 0 in input.shape[(1 if dims == 3 else -dims) :] and (dims == 1 or set(targets) != {1}):  # PyTorch takes the plain mean for one window
+        raise RuntimeError(f"{name}(): Expected input to have non-zero size for non-batch dimensions, but input has sizes {list(input.shape)}")
     x = widen(input)
     for axis, out in zip(range(-dims, 0), targets, strict=True):
         size = x.shape[axis]
@@ -451,6 +453,9 @@ def adaptive_max_pool2d_with_indices(input: Tensor, output_size: Any, return_ind
 
 def _lp_pool(name: str, input: Tensor, dims: int, norm_type: float, kernel_size: Any, stride: Any, ceil_mode: bool) -> Tensor:
     average, extreme = ((avg_pool1d, max_pool1d), (avg_pool2d, max_pool2d), (avg_pool3d, max_pool3d))[dims - 1]
+    if isinstance(kernel_size, (tuple, list)) and (dims == 1 or len(kernel_size) != dims):
+        kind = (TypeError if len(kernel_size) == 1 else RuntimeError) if dims == 1 else ValueError  # which part of PyTorch's meets it first
+        raise kind(f"{name}(): kernel_size must be {'one int' if dims == 1 else f'one int, or {dims} ints'}, but got {list(kernel_size)}")
     if math.isinf(norm_type):
         y: Tensor = extreme(input.abs() if norm_type > 0 else -input.abs(), kernel_size, stride, 0, 1, ceil_mode)
         return y if norm_type > 0 else -y

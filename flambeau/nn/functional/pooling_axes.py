@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import flambeau as torch
-from flambeau.nn.functional.engine import Tensor, dense, entries, functional, whole_size
+from flambeau.nn.functional.engine import Tensor, dense, exact_entries, functional, whole_size
 from flambeau.nn.functional.pooling import _adaptive_max, _targets, flat_places, max_pool3d_with_indices
 from flambeau.ops.dtype_rules import refuse_dtype
 from flambeau.ops.result_strides import row_major
+from flambeau.ops.signatures import whole
 from flambeau.trace.strides import suggests_channels_last
 
 Size = int | Sequence[int]
@@ -85,33 +86,40 @@ def _fractional(input: Tensor, samples: Tensor, kernel: tuple[int, ...], out: tu
 def _fractional_pool(name: str, dims: int, input: Tensor, kernel_size: Any, output_size: Any, ratio: Any, samples: Tensor | None) -> Any:
     if output_size is None and ratio is None:
         raise ValueError(f"{name} requires specifying either an output_size or an output_ratio")
+    shares = None
+    if output_size is None:
+        single = isinstance(ratio, (int, float))
+        if dims == 2 and not single and len(ratio) > 2:
+            raise ValueError(f"{name} requires output_ratio to either be a single Int or tuple of Ints.")
+        shares = (ratio,) * dims if single else tuple(ratio)
+        if len(shares) < dims:
+            raise IndexError(f"{name}(): output_ratio must be a number or {dims} numbers, but got {list(shares)}")
+    if input.ndim < (dims if shares else dims + 1) and (shares or samples is None):
+        raise IndexError(f"{name}(): Dimension out of range: expected {dims + 1}D or {dims + 2}D tensor, but got: {list(input.shape)}")
     if input.ndim not in (dims + 1, dims + 2):
         raise RuntimeError(f"{name}(): Expected {dims + 1}D or {dims + 2}D tensor, but got: {list(input.shape)}")
     if 0 in input.shape[-dims - 1 :]:
         raise RuntimeError(f"{name}(): Expected input to have non-zero size for non-batch dimensions, but got {list(input.shape)}")
-    if output_size is None:
-        if not isinstance(ratio, (int, float)) and len(ratio) > dims:
-            raise ValueError(f"{name} requires output_ratio to either be a single Int or tuple of Ints.")
-        ratios = (ratio,) * dims if isinstance(ratio, (int, float)) else tuple(ratio)
-        output_size = [whole_size(n * r, name) for n, r in zip(input.shape[-dims:], ratios, strict=True)]
-    kernel, out = entries(kernel_size, dims, "kernel_size", name), entries(output_size, dims, "output_size", name)
+    if shares:
+        output_size = [whole_size(n * r, name) for n, r in zip(input.shape[-dims:], shares, strict=False)]
+    kernel, out = exact_entries(kernel_size, dims, "kernel_size", name), exact_entries(output_size, dims, "output_size", name)
     axes = ("height", "width") if dims == 2 else ("time", "height", "width")
     if min(out) < 0:
         raise RuntimeError(f"{name}(): Trying to create tensor with negative dimension {min(out)}: an output of {list(out)}")
     for axis, size, k, o in zip(axes, input.shape[-dims:], kernel, out, strict=True):
-        if o + k - 1 > size:
+        if o + k - 1 > size - (dims == 3):  # in volumes PyTorch asks for one element more
             raise RuntimeError(f"{name}(): pool {axis} {k} too large relative to input {axis} {size} for an output of {o}")
     batch = 1 if input.ndim == dims + 1 else input.shape[0]
     if samples is None:
         samples = torch.rand(batch, input.shape[-dims - 1], dims, dtype=input.dtype, device=input.device)
-    if tuple(samples.shape) != (batch, input.shape[-dims - 1], dims):
+    if samples.ndim != 3 or samples.shape[0] < batch or tuple(samples.shape[1:]) != (input.shape[-dims - 1], dims):
         raise RuntimeError(
             f"{name}: Expect _random_samples of shape {(batch, input.shape[-dims - 1], dims)}, one number for each plane and "
             f"dimension, but got {tuple(samples.shape)}"
         )
     if samples.dtype is not input.dtype:
         raise RuntimeError(f"{name}: Expect _random_samples to have the same dtype as input, got {samples.dtype} and {input.dtype}")
-    return _fractional(input, samples, kernel, out)
+    return _fractional(input, samples if samples.shape[0] == batch else samples[:batch], kernel, out)
 
 
 def fractional_max_pool2d_with_indices(
@@ -150,12 +158,46 @@ def fractional_max_pool3d(
     return result if return_indices else result[0]
 
 
+def _for_unpooling(name: str, what: str, value: Any, dims: int) -> tuple[int, ...]:
+    """A number for each dim, of a number for all; lists stay as they are."""
+    if isinstance(value, (tuple, list)):
+        return tuple([whole(name, what, v) for v in value])
+    return (whole(name, what, value),) * dims
+
+
+def _unpooled_size(name: str, input: Tensor, kernel: Any, stride: Any, padding: Any, output_size: Any, dims: int) -> tuple[int, ...]:
+    """The size before pooling: the usual one, or `output_size`, if it lies within a stride of it. The kernel says how many dims are looked at."""
+    kernel = _for_unpooling(name, "kernel_size", kernel, dims)
+    stride = kernel if stride is None else _for_unpooling(name, "stride", stride, dims)
+    padding = _for_unpooling(name, "padding", padding, dims)
+    count = len(kernel)
+    if min(len(stride), len(padding), input.ndim) < count:
+        raise IndexError(
+            f"{name}(): tuple index out of range: kernel_size {list(kernel)} has {count} elements, stride {list(stride)}, padding {list(padding)}, and "
+            f"the input {input.ndim} dimensions"
+        )
+    size = tuple((n - 1) * s - 2 * p + k for n, s, p, k in zip(input.shape[input.ndim - count :], stride, padding, kernel, strict=False))
+    if output_size is not None:
+        given = tuple(output_size)
+        given = given[2:] if len(given) == count + 2 else given
+        if len(given) != count:
+            raise ValueError(f"output_size should be a sequence containing {count} or {count + 2} elements, but it has a length of '{len(given)}'")
+        for d, (wanted, usual, s) in enumerate(zip(given, size, stride, strict=False)):
+            if not usual - s < wanted < usual + s:
+                raise ValueError(f'invalid output_size "{list(given)}" (dim {d} must be between {usual - s} and {usual + s})')
+        size = given
+    if count != dims or (dims == 3 and (len(stride), len(padding)) != (3, 3)):
+        raise RuntimeError(
+            f"{name}: There should be exactly {dims} elements in output_size, stride and padding, but kernel_size {list(kernel)} makes a size of "
+            f"{list(size)}, stride is {list(stride)}, padding {list(padding)}"
+        )
+    return size
+
+
 # -- unpooling --------------------------------------------------------------------------------------------------------
 def unpool(name: str, input: Tensor, indices: Tensor, kernel: Any, stride: Any, padding: Any, output_size: Any, dims: int) -> Tensor:
     """Zeros of the size before pooling, with `input` at `indices`."""
-    kernel = entries(kernel, dims, "kernel_size", name)
-    stride = kernel if stride is None else entries(stride, dims, "stride", name)
-    padding = entries(padding, dims, "padding", name)
+    size = _unpooled_size(name, input, kernel, stride, padding, output_size, dims)
     if indices.dtype is not torch.int64:
         raise RuntimeError(f"{name}: elements in indices should be type int64 but got: {indices.dtype}")
     if tuple(indices.shape) != tuple(input.shape):
@@ -163,16 +205,8 @@ def unpool(name: str, input: Tensor, indices: Tensor, kernel: Any, stride: Any, 
             f"{name}: Expected shape of indices to be same as that of the input tensor ({list(input.shape)}) but got indices "
             f"tensor with shape: {list(indices.shape)}"
         )
-    size = tuple((n - 1) * s - 2 * p + k for n, s, p, k in zip(input.shape[-dims:], stride, padding, kernel, strict=True))
-    if output_size is not None:
-        given = tuple(output_size)
-        given = given[2:] if len(given) == dims + 2 else given
-        if len(given) != dims:
-            raise ValueError(f"output_size should be a sequence containing {dims} or {dims + 2} elements, but it has a length of '{len(given)}'")
-        for d, (wanted, usual, s) in enumerate(zip(given, size, stride, strict=True)):
-            if not usual - s < wanted < usual + s:
-                raise ValueError(f'invalid output_size "{list(given)}" (dim {d} must be between {usual - s} and {usual + s})')
-        size = given
+    if input.ndim not in ((2, 3) if dims == 1 else (dims + 1, dims + 2)) or 0 in input.shape[1:]:
+        raise RuntimeError(f"{name}: Expected {dims + 1}D or {dims + 2}D input with non-zero size for non-batch dimensions, but got shape {list(input.shape)}")
     leading = input.shape[:-dims]
     flat = torch.zeros(*leading, math.prod(size), dtype=input.dtype, device=input.device)
     return flat.scatter(-1, indices.flatten(-dims), input.flatten(-dims)).reshape(*leading, *size)

@@ -108,6 +108,8 @@ def grid_sample(input: Tensor, grid: Tensor, mode: str = "bilinear", padding_mod
     if padding_mode not in ("zeros", "border", "reflection"):
         raise ValueError(f"nn.functional.grid_sample(): expected padding_mode to be 'zeros', 'border', or 'reflection', but got: '{padding_mode}'")
     dims = input.ndim - 2
+    if not (input.ndim and grid.ndim):
+        raise IndexError(f"grid_sampler(): Dimension specified as 0 but input of shape {list(input.shape)} or grid of {list(grid.shape)} has no dimensions")
     if dims not in (2, 3) or grid.ndim != input.ndim:
         raise RuntimeError(
             f"grid_sampler(): expected 4D or 5D input and grid with same number of dimensions, but got input with sizes "

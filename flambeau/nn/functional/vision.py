@@ -143,6 +143,11 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
             "pad(): Only 2D, 3D, 4D, 5D padding with non-constant padding are supported for now; got padding of length "
             f"{len(sizes)} for an input of dimension {input.ndim}"
         )
+    if mode != "circular" and 0 in input.shape[-len(sizes) // 2 - 1 :]:
+        raise RuntimeError(
+            f"{mode}_pad(): Expected {len(sizes) // 2 + 1}D or {len(sizes) // 2 + 2}D (batch mode) tensor with possibly 0 batch size and other non-zero "
+            f"dimensions for input, but got: {list(input.shape)}"
+        )
     return _pad_by_index(input.contiguous() if mode == "circular" else input, sizes, mode)
 
 
@@ -324,6 +329,8 @@ def interpolate(
     if mode == "area":
         pool = getattr(torch.nn.functional, f"adaptive_avg_pool{dims}d")
         return pool(input, sizes)  # type: ignore[no-any-return]
+    if 0 in input.shape[1:] and input.numel() == 0:
+        raise RuntimeError(f"interpolate(): Non-empty {input.ndim}D data tensor expected but got a tensor with sizes {list(input.shape)}")
     return _interpolate(input, sizes, factors, mode, bool(align_corners), bool(antialias))
 
 
