@@ -529,14 +529,20 @@ def index_put(input: Tensor, indices: Any, values: Tensor, accumulate: bool = Fa
     items = _index_items(input, tuple(indices))
     if not items:
         return _put_everywhere(input, values, accumulate)
-    if len(items) == 1 and is_mask(items[0]) and not accumulate and values.numel() == 1:
+    fills = len(items) == 1 and is_mask(items[0]) and not accumulate and values.numel() == 1
+    if fills:
         values = values.to(input.dtype)  # PyTorch takes it as masked_fill
     x, tensors = _basic(input, items)
     while tensors and tensors[-1] is None:
         tensors.pop()
     present = tuple([t is not None for t in tensors])
     mode = "add" if accumulate else "set"
-    return _index_put_op(x, [t for t in tensors if t is not None], values, present, mode)  # type: ignore[no-any-return]
+    used = [t for t in tensors if t is not None]
+    result = _index_put_op(x, used, values, present, mode)
+    most = x._meta.ndim - len(used) + max([t._meta.ndim for t in used], default=0)
+    if values._meta.ndim > most and not fills:  # an assignment takes sizes of 1 in front away, this does not
+        raise RuntimeError(f"shape mismatch: value tensor of shape {list(values._meta.shape)} cannot be broadcast to an indexing result of {most} dimensions")
+    return result  # type: ignore[no-any-return]
 
 
 def _put_everywhere(input: Any, values: Any, accumulate: bool) -> Any:
@@ -553,6 +559,8 @@ def index_put_(input: Tensor, indices: Any, values: Tensor, accumulate: bool = F
     if is_expanded(input):
         expanded_put(input, tuple(indices), values, accumulate)
         return input
+    if values is input or any(i is input for i in indices):
+        _basic(input, _index_items(input, tuple(indices)))  # an index that does not fit is told of first
     refuse_overlaps(input, (values, *indices), "index_put_")
     (values,) = make_ready(input, (values,), "index_put_")
     return assign(input, index_put(input, indices, values, accumulate), "index_put_")
@@ -615,7 +623,9 @@ def setitem(self: Tensor, index: Tensor | Any, value: Tensor | Any) -> Tensor:
     while tensors and tensors[-1] is None:
         tensors.pop()
     present = tuple([t is not None for t in tensors])
-    refuse_overlaps(x, (value, *tensors), "index_put_")
+    # PyTorch takes sizes of 1 in front away from a value, which makes it another tensor: without elements it has nothing in common with itself.
+    apart = value is x and not value._meta.numel and value._meta.shape[0] == 1
+    refuse_overlaps(x, tensors if apart else (value, *tensors), "index_put_")
     (value,) = make_ready(x, (value,), "__setitem__")
     result = _index_put_op(x, [t for t in tensors if t is not None], value, present, "set")
     assign(x, agreeing(x, result), "__setitem__")
