@@ -96,7 +96,7 @@ def _class_axis(name: str, input: Tensor, target: Tensor) -> int:
             f"{name}: Expected target size {list(expected)}, got {list(target.shape)}, for an input of shape {tuple(input.shape)} "
             f"whose classes are in dimension {axis}"
         )
-    if target.dtype not in (torch.int64, torch.uint8, torch.int32):
+    if target.dtype not in (torch.int64, torch.uint8, torch.int32) or (target.dtype == torch.uint8 and input.ndim > 2 and input.numel()):
         raise RuntimeError(f"{name}: expected scalar type Long for class indices but found {target.dtype}; cast with .long()")
     return axis
 
