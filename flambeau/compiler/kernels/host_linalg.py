@@ -2,7 +2,8 @@
 
 Arrays are (..., rows, columns) and only read. No function raises for what the values are: a matrix that is singular, not
 positive-definite, or for which an iteration fails gets NaN and a code above 0 in `info` (int32, one for each matrix), as
-LAPACK's info, so that a plan always runs to its end and the caller decides what is an error.
+LAPACK's info, so that a plan always runs to its end and the caller decides what is an error. Pivots are indices: one that names
+no row is refused.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
+
+from flambeau.compiler.kernel import IndexRangeError
 
 Array = np.ndarray[Any, Any]
 LinAlgError = np.linalg.LinAlgError
@@ -135,9 +138,10 @@ def permutation_of_exchanges(pivots: Array, rows: int) -> Array:
     """The permutation of `rows` rows that LAPACK's 1-based exchanges make, one after the other."""
     batch, k = pivots.shape[:-1], pivots.shape[-1]
     order = np.tile(np.arange(rows), (*batch, 1)).reshape(-1, rows)
-    flat = pivots.reshape(-1, k).astype(np.int64) - 1
-    if flat.size and (flat.min() < 0 or flat.max() >= rows):
-        return np.zeros((*batch, rows), np.int64)
+    flat = pivots.reshape(len(order), k).astype(np.int64) - 1  # of no pivots NumPy cannot tell how many rows there are
+    outside = flat[(flat < 0) | (flat >= rows)]
+    if outside.size:  # as a kernel that finds an index does
+        raise IndexRangeError(f"pivot {outside[0] + 1} is out of bounds: every pivot must be at least 1 and at most {rows}, the number of rows")
     every = np.arange(order.shape[0])
     for i in range(k):
         p = flat[:, i]

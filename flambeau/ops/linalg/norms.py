@@ -18,6 +18,7 @@ from flambeau.ops.reductions import need_identity, vector_norm_op
 from flambeau.ops.registry import operation
 from flambeau.ops.remembered import remembered_with_axis
 from flambeau.ops.shape import dim_of, one_of
+from flambeau.ops.tied import tied_to
 from flambeau.ops.wrapper import MISSING
 from flambeau.trace.recorder import local
 
@@ -112,6 +113,8 @@ def norm(input: Tensor, ord: Any = None, dim: Any = None, keepdim: bool = False,
 def cond(input: Tensor, p: Any = None) -> Any:
     """The condition number of each matrix in a norm (2 by default): norm(A) * norm(inverse), inf for a singular matrix."""
     require_matrix("linalg.cond", input)
+    if not (input.shape[-1] and input.shape[-2]):  # PyTorch's convention; there is no norm to divide by
+        return tied_to(input.new_zeros(input.shape[:-2], dtype=input.dtype.to_real()), input)
     if p is None or p in (2, -2):
         s = svdvals(input)
         return s[..., -1] / s[..., 0] if p == -2 else s[..., 0] / s[..., -1]

@@ -22,6 +22,7 @@ from flambeau.ops.linalg.gradients import permutation_matrix, solve_triangular_w
 from flambeau.ops.linear import matmul_of
 from flambeau.ops.primitive import broadcast_shapes, laid_out
 from flambeau.ops.primitives.host import call_host
+from flambeau.ops.primitives.move import expected
 from flambeau.ops.promotion import convert
 from flambeau.ops.registry import operation
 from flambeau.ops.results import return_type
@@ -155,6 +156,7 @@ def _lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, left: bool, adjoint: bool) 
         raise RuntimeError(
             f"{name}: Incompatible shapes of A and B for the equation {'AX = B' if left else 'XA = B'} ({n}x{n} and {B._meta.shape[-2]}x{B._meta.shape[-1]})"
         )
+    expected(pivots, 1, n + 1, pivots._meta.ndim - 1, what="pivot")
     order = call_host("permutation", (pivots,), (tuple(pivots._meta.shape), dtypes.int64), rows=n)
     p = permutation_matrix(order, LU.dtype)
     lu, p, b = common_batch(name, LU, p, B)
@@ -324,6 +326,19 @@ def _lstsq(A: Tensor, B: Tensor, rcond: float) -> tuple[Tensor, Tensor, Tensor, 
     return as_shape(x, tuple(x._meta.shape[:-1])) if vector else x, residuals, rank, s
 
 
+def _cut(A: Tensor, rcond: Any, driver: str) -> float:
+    """The share of the largest singular value up to which others count as zero: what LAPACK's drivers make of `rcond`."""
+    epsilon = _epsilon(A.dtype)
+    if rcond is None or driver == "gels":  # which takes no `rcond`
+        return epsilon * max(A.shape[-2:], default=0)
+    cut = float(rcond)
+    if driver == "gelsy":  # keeps one at least
+        return min(cut, 1 - epsilon)
+    if driver == "gelsd":
+        return cut if 0 < cut < 1 else epsilon / 2
+    return cut if cut >= 0 else epsilon
+
+
 @public("linalg.lstsq")
 def lstsq(input: Tensor, b: Tensor, rcond: Any = None, *, driver: str | None = None) -> Any:
     """(solution, residuals, rank, singular_values) of min ||A X - B||, the solution of least norm.
@@ -341,8 +356,9 @@ def lstsq(input: Tensor, b: Tensor, rcond: Any = None, *, driver: str | None = N
             "torch.linalg.lstsq: input.dim() must be greater or equal to other.dim() and (input.dim() - other.dim()) <= 1, "
             f"got shapes {tuple(input.shape)} and {tuple(b.shape)}"
         )
-    cut = float(rcond) if rcond is not None else _epsilon(input.dtype) * max(input.shape[-2:], default=0)
-    solution, residuals, rank, singular = _lstsq(input, b, cut)
+    solution, residuals, rank, singular = _lstsq(input, b, _cut(input, rcond, driver))
+    if 0 in rank.shape and input.numel():  # of matrices that no column of b asks for
+        _, _, rank, singular = _lstsq(input, input.new_empty((*input.shape[:-1], 0)), _cut(input, rcond, driver))
     for d, (n, of_all) in enumerate(zip(reversed(input.shape[:-2]), reversed(rank.shape), strict=False), start=1):
         if n != of_all:  # b has more batches than input, which has one rank each
             rank, singular = rank.narrow(-d, 0, 1), singular.narrow(-d - 1, 0, 1)
