@@ -88,6 +88,23 @@ def test_ctc(reduction):
     compare(through_softmax(F.ctc_loss), through_softmax(TF.ctc_loss), logits, *args, reduction=reduction, tolerance=1e-4)
 
 
+@REDUCTIONS
+@pytest.mark.parametrize("zero_infinity", [False, True])
+@pytest.mark.parametrize("steps", [[0, 0, 0], [0, 1, 1], [2, 0, 1]])
+def test_ctc_of_no_steps(reduction, zero_infinity, steps):
+    """Labels that no step can give are infinitely unlikely."""
+    for labels in ([0, 0, 0], [1, 1, 1], [0, 1, 2]):
+        args = (torch.tensor([[1, 2], [3, 4], [2, 1]], dtype=torch.int32), torch.tensor(steps), torch.tensor(labels))
+        found = []
+        for library in (torch, flambeau):
+            x = library.tensor([[[0.5] * 5] * 3] * 2).log_softmax(2).detach().requires_grad_()
+            given = [library.tensor(a.numpy()) for a in args]
+            loss = library.nn.functional.ctc_loss(x, *given, reduction=reduction, zero_infinity=zero_infinity)
+            loss.sum().backward()
+            found.append(loss.detach().flatten().tolist() + x.grad.flatten().tolist())
+        assert found[1] == pytest.approx(found[0], rel=1e-5, abs=1e-6, nan_ok=True), labels
+
+
 @pytest.mark.parametrize(
     ("name", "args", "part"),
     [

@@ -809,7 +809,8 @@ def ctc_loss(
                 last = 2 * sizes[n]
                 ends = alpha[n, max(last - 1, 0) : last + 1]
                 finals[n] = torch.logsumexp(ends, 0)
-    losses = [-f if f is not None else lp.new_zeros(()) for f in finals]
+    # Without steps there is one path, that of no labels.
+    losses = [-f if f is not None else lp.new_full((), -floor if size else 0.0) for f, size in zip(finals, sizes, strict=True)]
     loss = torch.stack(losses)
     # PyTorch's gradient is that of the scores under log_softmax: the probabilities less what the labels take of them.
     used = (torch.arange(steps).unsqueeze(1) < torch.tensor(times)).unsqueeze(2)
