@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from flambeau.deploy import memory_code
 from flambeau.runtime import jit
@@ -16,7 +18,7 @@ def object_of(own: str, kernels: Iterable[str], exported: Iterable[str], target:
 
     machine = jit.machine_of(target)
     context = binding.create_context()
-    texts = list(kernels)
+    texts = [shared(text) for text in kernels]
     whole = _parsed(own, context, machine)
     for text in texts:
         whole.link_in(_parsed(text, context, machine))
@@ -31,6 +33,34 @@ def object_of(own: str, kernels: Iterable[str], exported: Iterable[str], target:
     jit.optimise(whole, machine)
     content: bytes = machine.emit_object(whole)
     return content
+
+
+_HELPER: Final = re.compile(r"^define internal ([^@\n]*)@([\w.$-]+)(\(.*?^\}$)", re.MULTILINE | re.DOTALL)
+_NAME: Final = re.compile(r"@([\w.$-]+)")
+
+
+def shared(text: str) -> str:
+    """A kernel's text whose helpers are named by what they do, so that those of several kernels become one when their modules are linked.
+
+    A name is made of the helper's text, of those that it calls, and of the lines about its globals and attributes.
+    """
+    helpers = {m[2]: m for m in _HELPER.finditer(text)}
+    around = {m[1]: m[0] for m in re.finditer(r"^@([\w.$-]+) = .*$", text, re.MULTILINE)}
+    attributes = "\n".join(re.findall(r"^attributes .*$", text, re.MULTILINE))
+    names: dict[str, str] = {}
+
+    def name_of(name: str) -> str:
+        if name not in names:
+            names[name] = name  # of one that calls itself
+            _, _, body = helpers[name].groups()
+            used = [around[n] for n in dict.fromkeys(_NAME.findall(body)) if n in around]
+            body = _NAME.sub(lambda m: f"@{name_of(m[1])}" if m[1] in helpers else m[0], body)
+            content = "\n".join((helpers[name][1], body, *used, attributes))
+            names[name] = f"{name}.{hashlib.sha256(content.encode()).hexdigest()[:16]}"
+        return names[name]
+
+    text = _HELPER.sub(lambda m: f"define linkonce_odr {m[1]}@{m[2]}{m[3]}", text)
+    return _NAME.sub(lambda m: f"@{name_of(m[1])}" if m[1] in helpers else m[0], text)
 
 
 def _parsed(text: str, context: Any, machine: Any) -> Any:
