@@ -8,7 +8,7 @@ import pytest
 
 import flambeau.distributions as D
 
-VALIDATED = ("test_shapes_moments_and_repr", "test_expanded_and_copied", "test_edges", "test_the_same_losses")
+VALIDATED = ("test_shapes_moments_and_repr", "test_expanded_and_copied", "test_edges", "test_the_same_losses", "test_distributions_of_random_parameters")
 
 
 @pytest.fixture(autouse=True)
