@@ -458,6 +458,10 @@ class Tensor(Methods):
         return asks.from_numpy(array if array.dtype != bool else array.astype("uint8"))
 
     def __dlpack__(self, *, stream: Any = None, **kwargs: Any) -> Any:
+        if stream is not None and type(stream) is not int:
+            raise TypeError(f"stream must be ``int`` or ``none``, got {type(stream).__name__}")
+        if stream not in (None, -1):
+            raise AssertionError(f"stream should be None on cpu, got {stream}")
         if self.requires_grad:
             raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
         if self._meta.bits:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from flambeau.ops import fft
 from flambeau.ops.creation import arange
 from flambeau.ops.dtype_rules import refuse_dtype
+from flambeau.trace.once import warn_once
 from flambeau.upward import upward
 
 if TYPE_CHECKING:
@@ -61,6 +62,8 @@ def stft(
         return_complex = True
     if not (input.dtype.is_floating_point or input.is_complex()) or not 1 <= input.ndim <= 2:
         raise RuntimeError(f"{name}: expected a 1D or 2D tensor of floating or complex values, got {input.dtype} of shape {tuple(input.shape)}")
+    if window is None:
+        _warn_of_no_window(name, n_fft)
     if center and align_to_window is not None:
         raise RuntimeError(f"{name}: align_to_window should only be set when center = false.")
     hop, length = _sizes(name, n_fft, hop_length, win_length)
@@ -106,6 +109,8 @@ def istft(
         raise RuntimeError(f"{name}: expected the frequency dimension (3rd to the last) of the input tensor to match {expected}, but got {x.shape[1]}")
     if half and return_complex:
         raise RuntimeError("Cannot have onesided input with return_complex=True: the signal is real")
+    if window is None:
+        _warn_of_no_window(name, n_fft)
     norm = "ortho" if normalized else None
     frames = x.transpose(1, 2)
     if half:
@@ -129,6 +134,13 @@ def istft(
     if end > total:
         signal = _pad(signal, 0, end - total)
     return signal if input.ndim == 3 else signal.squeeze(0)
+
+
+def _warn_of_no_window(name: str, n_fft: int) -> None:
+    warn_once(
+        f"{name}: A window was not provided. A rectangular window will be applied, which is known to cause spectral leakage; torch.hann_window and its like "
+        f"leak less. To use a rectangular one without this warning, give window=torch.ones({n_fft})."
+    )
 
 
 def _overlap(frames: Any, hop: int, total: int) -> Any:

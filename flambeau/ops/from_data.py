@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Any
 from flambeau import devices, dtypes
 from flambeau.compiler.graph import contiguous_strides
 from flambeau.dtypes import dtype
-from flambeau.ops.from_memory import check_array, dtype_of_array, finish, from_dlpack, frombuffer, is_array, over_array, over_storage
+from flambeau.ops.from_memory import (
+    check_array,
+    dtype_of_array,
+    finish,
+    from_dlpack,
+    frombuffer,
+    is_array,
+    over_array,
+    over_storage,
+    warn_of_constant_memory,
+)
 from flambeau.runtime.buffers import allocate
 from flambeau.trace.existing import from_buffer
 from flambeau.trace.limits import fit
@@ -79,7 +89,13 @@ def _as_lists(x: Any) -> Any:
         return x
     if _has_buffer(x):
         return _elements(x)
-    return [_as_lists(x[i]) for i in range(len(x))] if hasattr(x, "__getitem__") and hasattr(x, "__len__") else x
+    if not (hasattr(x, "__getitem__") and hasattr(x, "__len__")):
+        return x
+    try:
+        rows = [x[i] for i in range(len(x))]
+    except Exception as error:  # whatever its class raises
+        raise ValueError(f"could not determine the shape of object type '{type(x).__name__}': {type(error).__name__} of its elements: {error}") from error
+    return [_as_lists(row) for row in rows]
 
 
 def _infer_dtype(data: Any) -> dtype:
@@ -142,7 +158,7 @@ def _from_list(data: Any, d: dtype) -> Tensor:
         if rows:
             return [measure(y, depth + 1) for y in x]
         if depth + len(sizes) < len(shape):
-            raise TypeError(f"expected sequence at dim {depth}, got a {type(x).__name__}")
+            raise TypeError(f"not a sequence: expected one at dim {depth}, got a {type(x).__name__}")
         if not sizes:
             _check_number(x, d)
         return x
@@ -234,6 +250,8 @@ def from_any(data: Any, d: dtype | None, share: bool) -> Tensor:
         check_array(array)
         kind = dtype_of_array(array)
         aligned = not any(s % kind.itemsize for s in array.strides)
+        if share and not array.flags.writeable:
+            warn_of_constant_memory("NumPy array", "array")
         made = over_array(array) if share and aligned and d in (None, kind) else copy_of_array(array, kind)
         share = True  # it is a copy already
     if made is not None:
@@ -303,7 +321,8 @@ def asarray(obj: Any, *, dtype: dtype | None = None, device: Any = None, copy: b
     elif type(obj).__name__ == "PyCapsule":
         shared = from_dlpack(obj)
     elif hasattr(obj, "__dlpack__") or hasattr(obj, "__array_interface__") or hasattr(obj, "_storage") or hasattr(obj, "_untyped"):
-        shared = from_any(obj, dtype if hasattr(obj, "untyped") else None, share=True)
+        shared = from_any(obj, dtype if hasattr(obj, "untyped") else None, share=not copy)
+        copy = copy and None  # it is one already
     elif _has_buffer(obj):
         shared = frombuffer(obj, dtype=dtype or dtypes.get_default_dtype())
     else:

@@ -74,7 +74,18 @@ def from_numpy(array: Any) -> Tensor:
     """A tensor over the memory of a NumPy array: writes are seen on both sides."""
     if not is_array(array):
         raise TypeError(f"expected np.ndarray (got {type(array).__name__})")
+    if not array.flags.writeable:
+        warn_of_constant_memory("NumPy array", "array")
     return over_array(array)
+
+
+def warn_of_constant_memory(whose: str, what: str) -> None:
+    """Warn of memory that its owner does not write to: tensors do."""
+    warn_once(
+        f"The given {whose} is not writable, and PyTorch does not support non-writable tensors. This means you can write to the underlying "
+        f"(supposedly non-writable) {whose} using the tensor. You may want to copy the {what} to protect its data or make it writable "
+        "before converting it to a tensor. This type of warning will be suppressed for the rest of this program."
+    )
 
 
 def bytes_of(buffer: Any) -> memoryview:
@@ -86,11 +97,7 @@ def bytes_of(buffer: Any) -> memoryview:
     if not view.c_contiguous:
         raise RuntimeError("could not retrieve buffer from object: its elements do not lie one after another; give a copy of it, as bytes(object)")
     if view.readonly:
-        warn_once(
-            "The given buffer is not writable, and PyTorch does not support non-writable tensors. This means you can write to the underlying "
-            "(supposedly non-writable) buffer using the tensor. You may want to copy the buffer to protect its data or make it writable "
-            "before converting it to a tensor. This type of warning will be suppressed for the rest of this program."
-        )
+        warn_of_constant_memory("buffer", "buffer")
     return view
 
 

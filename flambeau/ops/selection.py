@@ -47,7 +47,7 @@ def nonzero(input: Tensor, *, as_tuple: bool = False, out: Any = None) -> Any:
     if as_tuple.__class__ is not bool:
         must_be("nonzero", "as_tuple bool", as_tuple)
     if as_tuple and out is not None:
-        raise TypeError(f"nonzero(): argument 'out' must be Tensor, not {type(out).__name__}: with as_tuple=True there is no out=")
+        raise RuntimeError("nonzero does not support the out kwarg when as_tuple is True: its result is a tuple")
     if as_tuple and input.ndim == 0:
         return nonzero(input.unsqueeze(0), as_tuple=True)
     if input.dtype in dtypes.LIMITED:

@@ -167,6 +167,11 @@ def _div(input: Any, other: Any, rounding_mode: Any = None) -> Any:
     return t._with(torch.div(t._data, other, rounding_mode=rounding_mode))
 
 
+@handler("true_divide")
+def _true_divide(input: Any, other: Any) -> Any:
+    return _div(input, other)
+
+
 @handler("floor_divide")
 def _floor_divide(input: Any, other: Any) -> Any:
     return _div(input, other, "floor")
