@@ -76,6 +76,10 @@ class _StorageBase:
             raise no_data()
         return self._of_untyped(UntypedStorage(self.nbytes(), device=device))  # type: ignore[attr-defined]
 
+    def _need_elements(self) -> None:
+        if self.is_meta:
+            raise NotImplementedError("Not available for 'meta' device type: the storage has a size and no elements")
+
     def pin_memory(self, device: Any = None) -> Any:
         """This storage: there is no accelerator to pin memory for."""
         return self
@@ -179,6 +183,7 @@ class UntypedStorage(_StorageBase):
         return 1
 
     def __getitem__(self, index: Any) -> Any:
+        self._need_elements()
         raw = self._bytes()
         if isinstance(index, slice):
             if index.step not in (None, 1):
@@ -195,6 +200,7 @@ class UntypedStorage(_StorageBase):
 
     def tolist(self) -> list[int]:
         """The bytes as numbers."""
+        self._need_elements()
         return self._bytes().tolist()  # type: ignore[no-any-return]
 
     def fill_(self, value: int) -> UntypedStorage:
@@ -409,6 +415,7 @@ class TypedStorage(_StorageBase):
             raise RuntimeError("slices are only supported in UntypedStorage.__getitem__")
         if not isinstance(index, int):
             raise RuntimeError(f"can't index a {type(self).__name__} with {type(index).__name__}")
+        self._need_elements()
         return self._tensor()[_checked(index, self.size())].item()
 
     def __setitem__(self, index: Any, value: Any) -> None:
@@ -422,6 +429,7 @@ class TypedStorage(_StorageBase):
 
     def tolist(self) -> list[Any]:
         """The elements as Python numbers."""
+        self._need_elements()
         return self._tensor().tolist()  # type: ignore[no-any-return]
 
     def fill_(self, value: Any) -> TypedStorage:
@@ -652,6 +660,15 @@ def typed_storage(t: Tensor, warns: bool = True) -> TypedStorage:
             "tensor.untyped_storage() instead of tensor.storage()"
         )
     return TypedStorage(wrap_storage=untyped_storage(t), dtype=t.dtype)
+
+
+def _dtype_to_storage_type_map() -> dict[Any, str]:
+    """The names of the legacy classes, as packages that read old files ask for them."""
+    return dict(NAME_OF_DTYPE)
+
+
+def _storage_type_to_dtype_map() -> dict[str, Any]:
+    return {name: d for d, name in NAME_OF_DTYPE.items()}
 
 
 def legacy_storage_class(d: dtype) -> Any:

@@ -201,3 +201,23 @@ def test_plain_pickles_of_pytorch_under_flambeau_run(tmp_path):
     assert done.stdout.splitlines() == [
         "[[0.0, 3.0], [1.0, 4.0], [2.0, 5.0]] (1, 3) [1.0, 1.0] True x True", "8 [(3, 2), (2,)]"
     ], done.stderr  # fmt: skip
+
+
+def test_storages_of_meta_have_no_elements():
+    made = (
+        lambda m: m.TypedStorage([1, 2], device="meta", dtype=m.float32),
+        lambda m: m.empty(2, device="meta").storage(),
+        lambda m: m.UntypedStorage(4, device="meta"),
+    )
+    for make in made:
+        for use in (lambda s: s[0], lambda s: s[9], lambda s: s.tolist(), list, lambda s: s.cpu()):
+            for library in (torch, flambeau):
+                with pytest.raises(NotImplementedError):
+                    use(make(library))
+            assert make(flambeau).size() == make(torch).size()
+
+
+def test_names_of_legacy_classes():
+    ours, theirs = (m.storage._dtype_to_storage_type_map() for m in (flambeau, torch))
+    assert {str(d).rpartition(".")[2]: name for d, name in ours.items()} == {str(d).rpartition(".")[2]: name for d, name in theirs.items()}
+    assert flambeau.storage._storage_type_to_dtype_map()["FloatStorage"] is flambeau.float32
