@@ -12,7 +12,7 @@ from ctypes import memmove
 from functools import partial
 from math import inf
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from flambeau.autograd import fitting, kept_stages, together
 from flambeau.autograd.captures import goes_on
@@ -116,6 +116,7 @@ class Engine:
         self.retain = retain or create
         self.create = create
         self.accumulates = accumulate
+        self.held = self.tr.held  # whether the trace was, before this pass
         self.together = False  # whether other threads have passes
         self.targets = targets
         self.found: dict[int, Tensor] = {}  # id(target) -> gradient
@@ -461,7 +462,10 @@ class Engine:
         if self.batched:
             results = over_batch(lambda *given: context.run_backward(given, self.retain, self.create, owner), grads)
         else:
-            results = context.run_backward(grads, self.retain, self.create, owner)
+            # It may be a long program of its own (the adjoint of a differential equation): its trace ends where a program's does. A segment counts on no slots
+            # of the trace; what is pending here are tensors.
+            held = self.held or owner is self.tr
+            results = while_set(self.tr, "held", held, context.run_backward, grads, self.retain, self.create, owner)
         if node is not None:
             rest = iter(results)
             inputs = tuple([None if s is None else next(rest) for s in node.edges])
@@ -867,6 +871,11 @@ def _find(engine: Engine, outputs: Sequence[Tensor], grad_outputs: Sequence[Tens
         engine.want(t)
     _seed_all(engine, outputs, grad_outputs)
     engine.run()
+    if len(outputs) >= MANY_ROOTS:  # they may have one gradient together, which is not handed out
+        theirs = {id(storage_of(g)) for g in engine.seeds if type(g) is _TENSOR[0]}
+        for key, g in engine.found.items():
+            if type(g) is _TENSOR[0] and not g.is_sparse and id(storage_of(g)) in theirs:
+                engine.found[key] = while_switched(engine.tr.set_grad_enabled, engine.tr.grad_enabled, False, g.clone)
 
 
 def inner_pass(outputs: Sequence[Tensor], grad_outputs: Sequence[Tensor], inputs: Sequence[Tensor], create_graph: bool) -> dict[int, Tensor]:
@@ -890,9 +899,15 @@ def _read(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
     return [while_switched(tr.set_grad_enabled, tr.grad_enabled, True, t.clone) if t._meta.bits else t for t in tensors]  # type: ignore[attr-defined]
 
 
+MANY_ROOTS: Final = 64
+
+
 def _seed_all(engine: Engine, tensors: Sequence[Tensor], grads: Sequence[Tensor | None]) -> None:
     if len(tensors) != len(grads):
         raise RuntimeError(f"got {len(tensors)} tensors and {len(grads)} gradients: give one gradient (or None) for each tensor")
+    # Thousands of roots have one gradient of ones together: each would be a call of the trace. Where the program may get it in its hands, each has its own.
+    shared = len(tensors) >= MANY_ROOTS and not engine.create and not engine.accumulates and not any(t._hooks for t in tensors)
+    ones_of: dict[Any, Tensor] = {}
     for i, (t, g) in enumerate(zip(tensors, grads, strict=True)):
         if not t.requires_grad:
             raise RuntimeError(f"element {i} of tensors does not require grad and does not have a grad_fn")
@@ -913,7 +928,12 @@ def _seed_all(engine: Engine, tensors: Sequence[Tensor], grads: Sequence[Tensor 
                 continue
             if kept_stages.seeds(engine, t):
                 continue
-            g = while_switched(engine.tr.set_grad_enabled, engine.tr.grad_enabled, False, unit_gradient, t)
+            like = (t.shape, t.dtype, t.device)
+            g = ones_of.get(like)
+            if g is None:
+                g = while_switched(engine.tr.set_grad_enabled, engine.tr.grad_enabled, False, unit_gradient, t)
+                if shared:
+                    ones_of[like] = g
         elif engine.batched and tuple(g.shape[1:]) != tuple(t.shape):
             raise RuntimeError(
                 "If `is_grads_batched=True`, we interpret the first dimension of each grad_output as the batch dimension. The sizes of the remaining "

@@ -435,14 +435,14 @@ def cut(tr: Trace, longest: int) -> None:
     """
     state = tr.state
     depth = state.depth
-    period, ahead = (0, 0) if tr.held else long_loop(state, tr.walk.rounds == tr.gen)
+    period, ahead = long_loop(state, tr.walk.rounds == tr.gen)
     if period and not ahead:
         end_of_rounds(tr)
         tr.limit = -(-BLOCK // period) * period
     elif depth >= longest:
         flush(tr, "length")
     else:
-        tr.limit = depth + ahead if ahead else depth + 1 if tr.held else min(depth * 5 // 4, longest)
+        tr.limit = depth + ahead if ahead else min(depth * 5 // 4, longest)
 
 
 def settle(tr: Trace) -> None:

@@ -599,7 +599,7 @@ class Trace:
             self.after_taken()
             return op.call(args)
         depth = self.state.depth
-        if depth >= self.limit or self.state.pending_bytes > BYTES_LIMIT:
+        if (depth >= self.limit or self.state.pending_bytes > BYTES_LIMIT) and not self.held:  # what is held counts on slots of this trace: it grows
             from flambeau.trace.evaluate import cut
 
             cut(self, DEPTH_LIMIT if self.state.pending_bytes <= BYTES_LIMIT else 0)
