@@ -137,9 +137,10 @@ def istft(
 
 
 def _warn_of_no_window(name: str, n_fft: int) -> None:
+    # It begins as PyTorch's: programs leave it out by that.
     warn_once(
-        f"{name}: A window was not provided. A rectangular window will be applied, which is known to cause spectral leakage; torch.hann_window and its like "
-        f"leak less. To use a rectangular one without this warning, give window=torch.ones({n_fft})."
+        f"A window was not provided. A rectangular window will be applied by {name}, which is known to cause spectral leakage; torch.hann_window and its "
+        f"like leak less. To use a rectangular one without this warning, give window=torch.ones({n_fft})."
     )
 
 
