@@ -6,6 +6,7 @@ Data of an instance: the dicts `_parameters`, `_buffers`, `_modules` by attribut
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import sys
 from collections import OrderedDict
@@ -184,7 +185,7 @@ class Module(HookMixin, StateMixin):
             if buffers is None:
                 raise AttributeError("cannot assign buffers before Module.__init__() call")
             if isinstance(value, Buffer):
-                self.register_buffer(name, value, value.persistent)
+                _register_buffer(self, name, value)
             else:
                 buffers[name] = registered(EVERY.buffers, self, name, value) if EVERY.buffers else value
             return
@@ -563,6 +564,18 @@ state.Module = Module  # type: ignore[attr-defined]  # annotations there name it
 _IncompatibleKeys = IncompatibleKeys
 _EXTRA_STATE_KEY_SUFFIX = "_extra_state"
 MODULE_CALLS.add(Module.__call__.__code__)
+
+
+def _register_buffer(module: Module, name: str, value: Buffer) -> None:
+    """By the module's own method, which may be from before there were buffers that are not in `state_dict`."""
+    if type(module).register_buffer is Module.register_buffer or "persistent" in inspect.signature(module.register_buffer).parameters:
+        module.register_buffer(name, value, value.persistent)
+    elif value.persistent:
+        module.register_buffer(name, value)
+    else:
+        raise RuntimeError(
+            f"{type(module).__name__}.register_buffer() takes no argument 'persistent', so '{name}' cannot be registered as a buffer that is not persistent"
+        )
 
 
 _LOCATED: Final = frozenset((RuntimeError, ValueError, IndexError, TypeError, IndexRangeError, NotImplementedError, AssertionError))
