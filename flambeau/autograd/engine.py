@@ -867,9 +867,9 @@ def grad(
 
 def _find(engine: Engine, outputs: Sequence[Tensor], grad_outputs: Sequence[Tensor | None], inputs: Sequence[Tensor]) -> None:
     """Run a pass that leaves the gradients of `inputs` in `engine.found`."""
-    for t in inputs:
-        engine.want(t)
     _seed_all(engine, outputs, grad_outputs)
+    for t in inputs:
+        engine.want(t)  # after what may end the trace (`kept_stages.seeds`): it counts on slots
     engine.run()
     if len(outputs) >= MANY_ROOTS:  # they may have one gradient together, which is not handed out
         theirs = {id(storage_of(g)) for g in engine.seeds if type(g) is _TENSOR[0]}
