@@ -902,11 +902,17 @@ def _read(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
 MANY_ROOTS: Final = 64
 
 
+def _is_handed_out(tr: Trace, root: Tensor) -> bool:
+    """Whether a hook or a custom function may get the gradient of a root, and write into it."""
+    owner: Any = tr if root._history is None else root._history[0]
+    return bool(root._hooks or owner.custom or owner.hooked)
+
+
 def _seed_all(engine: Engine, tensors: Sequence[Tensor], grads: Sequence[Tensor | None]) -> None:
     if len(tensors) != len(grads):
         raise RuntimeError(f"got {len(tensors)} tensors and {len(grads)} gradients: give one gradient (or None) for each tensor")
     # Thousands of roots have one gradient of ones together: each would be a call of the trace. Where the program may get it in its hands, each has its own.
-    shared = len(tensors) >= MANY_ROOTS and not engine.create and not engine.accumulates and not any(t._hooks for t in tensors)
+    shared = len(tensors) >= MANY_ROOTS and not engine.create and not engine.accumulates and not any(_is_handed_out(engine.tr, t) for t in tensors)
     ones_of: dict[Any, Tensor] = {}
     for i, (t, g) in enumerate(zip(tensors, grads, strict=True)):
         if not t.requires_grad:

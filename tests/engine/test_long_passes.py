@@ -99,3 +99,24 @@ def test_a_custom_function_s_backward_ends_traces_as_a_program_does() -> None:
         (expected,) = torch.autograd.grad(z.sum(), v)
         assert torch.allclose(found, expected, rtol=0.05, atol=0.05)  # the way back is not the way there
         assert PIECES[-1] > count
+
+
+class Doubling(torch.autograd.Function):
+    """Its backward writes into the gradient that it gets."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x * 1.0
+
+    @staticmethod
+    def backward(ctx, g):
+        return g.mul_(2.0)
+
+
+@pytest.mark.parametrize("count", [3, 80])
+def test_roots_whose_gradients_are_written_into_have_their_own(count: int) -> None:
+    x = torch.ones((), requires_grad=True)
+    assert torch.autograd.grad([Doubling.apply(x) for _ in range(count)], x)[0].item() == 2.0 * count
+    roots = [x * 1.0 for _ in range(count)]
+    roots[0].register_hook(lambda g: g.mul_(3.0))
+    assert torch.autograd.grad(roots, x)[0].item() == count + 2.0
