@@ -1,4 +1,4 @@
-"""A few of the random distributions that are compared with PyTorch each day; and that the comparison can fail."""
+"""A few of the random distributions that distribution_programs.py compares with PyTorch; and that the comparison can fail."""
 
 from __future__ import annotations
 

@@ -1,9 +1,11 @@
-"""A few of the losses of random options that are compared with PyTorch each day; and that the comparison can fail."""
+"""A few of the losses of random options that loss_programs.py compares with PyTorch; and that the comparison can fail."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+import numpy as np
 import pytest
 
 import flambeau
@@ -36,3 +38,11 @@ def test_bytes_as_classes(shape: tuple[int, ...]) -> None:
             return RuntimeError
 
     assert outcome(flambeau) == outcome(torch)
+
+
+@pytest.mark.parametrize("shapes", [((3, 1), (3, 2)), ((1, 4), (3, 4)), ((2,), (3, 2)), ((3, 2), (3, 1)), ((3, 2), (3, 2))])
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_multilabel_soft_margin_loss_of_labels_of_other_sizes(shapes: tuple[tuple[int, ...], tuple[int, ...]], reduction: str) -> None:
+    x, y = np.linspace(-1, 2, math.prod(shapes[0])).reshape(shapes[0]), np.linspace(0, 1, math.prod(shapes[1])).reshape(shapes[1])
+    ours, theirs = (np.asarray(m.nn.functional.multilabel_soft_margin_loss(m.from_numpy(x), m.from_numpy(y), reduction=reduction)) for m in (flambeau, torch))
+    np.testing.assert_allclose(ours, theirs, rtol=1e-14)

@@ -681,6 +681,8 @@ def _multilabel_soft_margin_loss(input: Tensor, target: Tensor | Number, weight:
     loss = -(target * log_sigmoid(input) + (1 - target) * log_sigmoid(-input))
     if weight is not None:
         loss = loss * weight
+    if loss._meta.shape != input._meta.shape:  # labels of more classes or samples: PyTorch divides by the classes of the input
+        return _reduce(loss.sum(input._meta.ndim - 1) / input._meta.shape[-1], reduction)
     return _reduce(loss.mean(-1), reduction)
 
 
