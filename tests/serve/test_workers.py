@@ -133,7 +133,7 @@ def test_sigterm_answers_what_was_taken_and_refuses_nothing_silently(tmp_path):
 
 
 def test_what_is_wrong_on_the_command_line_is_said(tmp_path, capsys):
-    for options, says in ((["nowhere"], "no folder"), ([str(tmp_path), "--certificate", "x"], "both"), ([str(tmp_path), "--workers", "0"], "at least 1")):
+    for options, says in ((["nowhere"], "there is no"), ([str(tmp_path), "--certificate", "x"], "both"), ([str(tmp_path), "--workers", "0"], "at least 1")):
         assert main(["serve", *options]) == 2
         assert says in capsys.readouterr().err
 
