@@ -867,12 +867,12 @@ def grad(
 
 def _find(engine: Engine, outputs: Sequence[Tensor], grad_outputs: Sequence[Tensor | None], inputs: Sequence[Tensor]) -> None:
     """Run a pass that leaves the gradients of `inputs` in `engine.found`."""
-    _seed_all(engine, outputs, grad_outputs)
+    shared = _seed_all(engine, outputs, grad_outputs)
     for t in inputs:
         engine.want(t)  # after what may end the trace (`kept_stages.seeds`): it counts on slots
     engine.run()
-    if len(outputs) >= MANY_ROOTS:  # they may have one gradient together, which is not handed out
-        theirs = {id(storage_of(g)) for g in engine.seeds if type(g) is _TENSOR[0]}
+    if shared:  # what roots have together is not handed out
+        theirs = {id(storage_of(g)) for g in shared if type(g) is _TENSOR[0]}
         for key, g in engine.found.items():
             if type(g) is _TENSOR[0] and not g.is_sparse and id(storage_of(g)) in theirs:
                 engine.found[key] = while_switched(engine.tr.set_grad_enabled, engine.tr.grad_enabled, False, g.clone)
@@ -908,7 +908,8 @@ def _is_handed_out(tr: Trace, root: Tensor) -> bool:
     return bool(root._hooks or owner.custom or owner.hooked)
 
 
-def _seed_all(engine: Engine, tensors: Sequence[Tensor], grads: Sequence[Tensor | None]) -> None:
+def _seed_all(engine: Engine, tensors: Sequence[Tensor], grads: Sequence[Tensor | None]) -> list[Tensor]:
+    """Begin a pass at each root; the gradients that several of them have together."""
     if len(tensors) != len(grads):
         raise RuntimeError(f"got {len(tensors)} tensors and {len(grads)} gradients: give one gradient (or None) for each tensor")
     # Thousands of roots have one gradient of ones together: each would be a call of the trace. Where the program may get it in its hands, each has its own.
@@ -955,3 +956,4 @@ def _seed_all(engine: Engine, tensors: Sequence[Tensor], grads: Sequence[Tensor 
         elif not engine.batched and tuple(g.shape) != tuple(t.shape):
             raise RuntimeError(f"Mismatch in shape: grad_output[{i}] has a shape of {g.shape} and output[{i}] has a shape of {t.shape}; they must be equal")
         engine.seed(t, g)
+    return list(ones_of.values())

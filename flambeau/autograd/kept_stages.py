@@ -44,9 +44,8 @@ def seeds(engine: Engine, root: Tensor) -> bool:
     On a path in pieces the call before the pass ends as a piece first: as a part of the pass it would never be kept.
     """
     tr = engine.tr
-    if not may_run(engine) or saved or not (tiers.in_pieces(tr) or tiers.MODE[0] == tiers.PIECES) or type(root) is not _TENSOR[0]:
-        return False
-    if engine.current:  # slots of this trace
+    by_pieces = tiers.in_pieces(tr) or tiers.MODE[0] == tiers.PIECES
+    if not may_run(engine) or saved or engine.current or not by_pieces or type(root) is not _TENSOR[0]:  # `current`: slots of this trace
         return False
     if tr.tensors and tr.state.depth == 1 and root._gen == tr.gen and not tr.custom and not tr.hooked and tiers.is_a_piece(tr):
         tr.end_piece("segments of a backward pass")

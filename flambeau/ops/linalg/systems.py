@@ -356,9 +356,10 @@ def lstsq(input: Tensor, b: Tensor, rcond: Any = None, *, driver: str | None = N
             "torch.linalg.lstsq: input.dim() must be greater or equal to other.dim() and (input.dim() - other.dim()) <= 1, "
             f"got shapes {tuple(input.shape)} and {tuple(b.shape)}"
         )
-    solution, residuals, rank, singular = _lstsq(input, b, _cut(input, rcond, driver))
+    cut = _cut(input, rcond, driver)
+    solution, residuals, rank, singular = _lstsq(input, b, cut)
     if 0 in rank.shape and input.numel():  # of matrices that no column of b asks for
-        _, _, rank, singular = _lstsq(input, input.new_empty((*input.shape[:-1], 0)), _cut(input, rcond, driver))
+        _, _, rank, singular = _lstsq(input, input.new_empty((*input.shape[:-1], 0)), cut)
     for d, (n, of_all) in enumerate(zip(reversed(input.shape[:-2]), reversed(rank.shape), strict=False), start=1):
         if n != of_all:  # b has more batches than input, which has one rank each
             rank, singular = rank.narrow(-d, 0, 1), singular.narrow(-d - 1, 0, 1)
