@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from flambeau.trace import tiers
+from flambeau.trace.recorder import local
+from flambeau.trace.traces import TRACES
 
 # Tests are of good code: a kernel's plain code (runtime/twice.py) would be all that a test sees on a machine without a cache. Plain code has tests of its own.
 os.environ.setdefault("FLAMBEAU_COMPILE_PROCESSES", "1")
@@ -24,6 +26,14 @@ def handlers_are_put_back() -> Iterator[None]:
     before = [signal.getsignal(number) for number in _SIGNALS]
     yield
     assert [signal.getsignal(number) for number in _SIGNALS] == before
+
+
+@pytest.fixture(scope="module", autouse=True)
+def the_recorder_is_left_whole() -> Iterator[None]:
+    """After a file's tests this thread records as ever: else what fails is another file's, and does not say why."""
+    yield
+    tr = local.main
+    assert local.trace is tr and TRACES[tr.index] is tr and not tr.held and tiers.MODE[0] == os.environ.get("FLAMBEAU_TIER", tiers.MIXED)
 
 
 # Files that take longest, the longest first: they are begun first, so that no worker ends with one of them while others have nothing left.

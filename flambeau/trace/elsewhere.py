@@ -27,7 +27,7 @@ from flambeau.trace.meta import CPU
 from flambeau.trace.recorder import Trace, local, storage_of
 from flambeau.trace.state import State
 from flambeau.trace.storage import Storage
-from flambeau.trace.traces import ENDING, TAKEN, TAKING, TRACE_SLOTS, next_index, trace_of
+from flambeau.trace.traces import ENDING, TAKEN, TAKING, TRACE_SLOTS, trace_of
 from flambeau.trace.whereabouts import between_calls
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def _in_the_middle(t: Tensor, storage: Storage | None, owner: Trace, gen: int, k
 
 def take(owner: Trace, gen: int) -> None:
     """Take what a trace has pending, if its thread is between two calls."""
-    apart, barrier = Trace(next_index()), State(None, None)
+    apart, barrier = Trace(), State(None, None)
     barrier.grad_enabled, barrier.stepwise = owner.grad_enabled, owner.state.stepwise
     with TAKING:
         interval = sys.getswitchinterval()

@@ -30,7 +30,7 @@ from flambeau.trace.mutation import Assignment
 from flambeau.trace.recorder import Fragment, Trace, local
 from flambeau.trace.state import State
 from flambeau.trace.storage import Storage
-from flambeau.trace.traces import ENDING, TAKING, TRACE_SLOTS, TRACES, release
+from flambeau.trace.traces import ENDING, TAKING, TRACE_SLOTS, TRACES, release, remove
 from flambeau.trace.while_set import while_switched
 from flambeau.upward import upward
 
@@ -550,7 +550,7 @@ def end_traces_of_dead_threads() -> None:
             except Exception:  # nobody waits for it: whoever reads a value of it is told that there is none
                 continue
             finally:
-                TRACES.pop(index, None)
+                remove(tr)
                 ENDING.pop(index, None)
 
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from flambeau.trace.liveness import let_go
 from flambeau.trace.recorder import LOCALS, Trace
-from flambeau.trace.traces import TAKEN, TRACE_SLOTS, TRACES, enter, holder, next_index
+from flambeau.trace.traces import TAKEN, TRACE_SLOTS, add, enter, holder, remove
 from flambeau.trace.whereabouts import between_calls
 from flambeau.trace.while_set import surely
 
@@ -46,7 +46,7 @@ def _of_another_thread(gen: int) -> bool:
 
 def _make() -> Trace:
     """A trace for the finalizers of one collection. It notes in `claims` what its inputs were to others."""
-    aside = Trace(next_index())
+    aside = Trace()
     aside.held = True  # nothing is learned here
     claims: list[Any] = []
     aside.claims = claims
@@ -100,7 +100,7 @@ def _begin(places: dict[str, Any], collection: bool) -> None:
     main = places["main"]
     aside.set_grad_enabled(main.grad_enabled)
     aside.set_autocast(main.autocast)
-    TRACES[aside.index] = aside
+    add(aside)
     places[INTERRUPTED] = places["trace"], main, collection
     places["trace"] = places["main"] = aside
 
@@ -113,7 +113,7 @@ def _finish(places: dict[str, Any]) -> None:
             del places[ASIDE]  # its plans are not wanted again
             _end(aside)
     finally:
-        TRACES.pop(aside.index, None)
+        remove(aside)
         places["trace"], places["main"], _ = places.pop(INTERRUPTED)
 
 

@@ -36,7 +36,7 @@ from flambeau.trace.place import here
 from flambeau.trace.state import ALIAS, IN, Out, State
 from flambeau.trace.stepwise import Beside, try_call
 from flambeau.trace.storage import Storage
-from flambeau.trace.traces import SHARING, TRACE_SLOTS, TRACES, enter, named, next_index
+from flambeau.trace.traces import NOWHERE, SHARING, TRACE_SLOTS, TRACES, add, enter, named
 from flambeau.trace.while_set import while_set
 from flambeau.trace.wrong_calls import explained, internal, unexpected
 from flambeau.upward import upward
@@ -67,9 +67,8 @@ class Trace:
     # At fixed places: native code reads them (known_edge.py).
     __slots__ = ("__dict__", "__weakref__", "boundaries", "claims", "gen", "held", "inputs", "params", "resolved", "state", "tensors")
 
-    def __init__(self, index: int) -> None:
-        self.gen = index
-        self.index = index
+    def __init__(self) -> None:
+        self.gen = self.index = NOWHERE  # until it is one of TRACES
         self.thread = threading.current_thread()
         self.roots: dict[Any, State] = {}
         self.grad_enabled = True
@@ -948,8 +947,7 @@ class _Local(threading.local):
 
     def __init__(self) -> None:
         others = bool(TRACES)
-        index = next_index()
-        self.main = self.trace = TRACES[index] = Trace(index)
+        self.main = self.trace = add(Trace())
         LOCALS[threading.get_ident()] = vars(self)
         if others:
             from flambeau.trace.evaluate import end_traces_of_dead_threads

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 TRACE_SLOTS: Final = 1 << 16  # generation % TRACE_SLOTS is the index of the trace
 SHARED: Final = (1 << 62) - 1  # a generation that no trace has: native code, which knows nothing of other traces, leaves such a storage alone
+NOWHERE: Final = -1  # the index of a trace that is not one of these
 TRACES: Final[dict[int, Trace]] = {}
 TAKEN: Final[dict[int, Trace]] = {}  # by generation: what another thread has taken and has not run yet (elsewhere.py)
 TAKING: Final = threading.RLock()  # held while a trace is taken from its thread, or is that of one that has ended, and while it is run
@@ -29,11 +30,24 @@ forking.keep_out(TAKING)
 SHARING: Final = threading.RLock()  # held while a tensor is made known to one of several traces, and while one of them writes
 forking.keep_out(SHARING)
 _indices = itertools.count()
+_last_generations: Final[dict[int, int]] = {}  # by index: of the trace that had it last, and is gone
 
 
-def next_index() -> int:
-    """The index of another trace."""
-    return next(_indices) % TRACE_SLOTS
+def add(tr: Trace) -> Trace:
+    """Give a trace an index that no other has, and a generation that none ever had: tensors of traces that are gone keep theirs."""
+    for number in _indices:
+        index = number % TRACE_SLOTS
+        if TRACES.setdefault(index, tr) is tr:
+            tr.index, tr.gen = index, _last_generations.get(index, index) + TRACE_SLOTS
+            break
+    return tr
+
+
+def remove(tr: Trace) -> None:
+    """A trace is gone; its index is another's in time."""
+    if TRACES.get(tr.index) is tr:
+        _last_generations[tr.index] = tr.gen
+        del TRACES[tr.index]
 
 
 def trace_of(gen: int) -> Trace | None:
