@@ -14,6 +14,7 @@ from array import array
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from functools import partial, reduce
 from operator import index
+from types import CodeType, FunctionType
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
@@ -38,7 +39,7 @@ class Expr:
 
     def __repr__(self) -> str:
         if self.op == "sum":
-            return f"({' + '.join(['*'.join(map(str, (*([c] if c != 1 or not m else []), *m))) for m, c in _terms(self).items()])})"
+            return f"({' + '.join(['*'.join(map(str, (*([c] if c != 1 or not m else []), *m))) for m, c in terms_of(self).items()])})"
         return f"s{self.a}" if self.op == "size" else f"({self.a} {self.op} {self.b})" if self.b is not None else f"{self.op}({self.a})"
 
 
@@ -46,7 +47,8 @@ Terms = dict[tuple[Expr, ...], int]
 MOST_TERMS: Final = 16  # of a polynomial that is multiplied out
 
 
-def _terms(x: Any) -> Terms:
+def terms_of(x: Any) -> Terms:
+    """An expression or a number as a polynomial."""
     if x.__class__ is Expr:
         return x.terms if x.terms is not None else {(x,): 1}
     return {(): x} if x else {}
@@ -100,12 +102,13 @@ class TooManyGuards(Exception):
 class Recording:
     """What is asked of symbols while something is recorded. `sizes`: the values of the symbols this time."""
 
-    __slots__ = ("count", "exprs", "guards", "hints", "known", "open", "results", "sizes", "texts", "true")
+    __slots__ = ("count", "entry", "exprs", "guards", "hints", "known", "open", "results", "sizes", "texts", "true")
 
     def __init__(self, sizes: Sequence[int]) -> None:
         self.sizes = sizes
         self.hints = sizes  # at which sizes it is decided what only costs time (`roughly_over`)
         self.count = len(sizes)  # symbols from this number on are no sizes (`more`)
+        self.entry: Any = None  # where a plan that is made of it is on disk (compiler/stored_class_plan.py)
         self.texts = False  # whether a text of a symbol may decide something: of kernels' keys it does, in a body it is for an error's message
         table = _shared()
         self.exprs, self.known = table.exprs, table.known
@@ -123,25 +126,25 @@ class Recording:
 
     def _whole(self, op: str, a: Any, b: Any) -> Any:
         if op in "+-":
-            terms = dict(_terms(a))
-            for m, c in _terms(b).items():
+            terms = dict(terms_of(a))
+            for m, c in terms_of(b).items():
                 total = terms.get(m, 0) + (c if op == "+" else -c)
                 if total:
                     terms[m] = total
                 else:
                     terms.pop(m, None)
-            return self._sum(terms)
+            return self.polynomial(terms)
         if op == "*":
-            left, right = _terms(a), _terms(b)
+            left, right = terms_of(a), terms_of(b)
             if len(left) * len(right) <= MOST_TERMS:
                 terms = {}
                 for m, c in left.items():
                     for n, d in right.items():
                         product = tuple(sorted((*m, *n), key=id))
                         terms[product] = terms.get(product, 0) + c * d
-                return self._sum({m: c for m, c in terms.items() if c})
+                return self.polynomial({m: c for m, c in terms.items() if c})
         if op in ("//", "%"):
-            quotient = self._quotient(_terms(a), _terms(b))
+            quotient = self._quotient(terms_of(a), terms_of(b))
             if quotient is not None:
                 return quotient if op == "//" else 0
         return self.expr(op, a, b)
@@ -161,9 +164,10 @@ class Recording:
                     return None
                 rest.remove(factor)
             terms[tuple(rest)] = c // count
-        return self._sum(terms)
+        return self.polynomial(terms)
 
-    def _sum(self, terms: Terms) -> Any:
+    def polynomial(self, terms: Terms) -> Any:
+        """The expression of a sum of products, each so often, as simple as it is: it may be a number."""
         if not terms:
             return 0
         if len(terms) == 1:
@@ -222,17 +226,17 @@ class Recording:
 
     def _never_zero(self, e: Expr) -> bool:
         """Whether a polynomial has the same sign at any sizes: its symbols are sizes, which are positive, and all count the same way."""
-        terms = _terms(e)
+        terms = terms_of(e)
         return len({c > 0 for c in terms.values()}) == 1 and all(x.op == "size" and x.a < self.count for m in terms for x in m)
 
     def again(self, x: Any) -> Any:
         """`x`, recorded at other sizes (a symbol, or a tuple with symbols in it), as it is at the sizes of this recording."""
 
-        def symbol(x: Any) -> Any:
-            value = _evaluated(x.expr, self.sizes, {})
-            return _sym(value, x.expr, self) if value.__class__ is int else _sym_float(value, x.expr, self)
+        return mapped(x, lambda x: self.symbol(x.expr, _evaluated(x.expr, self.sizes, {})))
 
-        return _mapped(x, symbol)
+    def symbol(self, e: Expr, value: Any) -> Any:
+        """The symbol of an expression that has this value this time."""
+        return _sym(value, e, self) if value.__class__ is int else _sym_float(value, e, self)
 
 
 OPERATORS: Final[dict[str, Callable[[Any, Any], Any]]] = {
@@ -618,7 +622,7 @@ def _may_have_symbols(x: tuple[Any, ...]) -> bool:
     return False
 
 
-def _mapped(x: Any, symbol: Callable[[Any], Any]) -> Any:
+def mapped(x: Any, symbol: Callable[[Any], Any]) -> Any:
     """A number as it is, a symbol as `symbol` gives it, and a tuple of such; one without symbols is the same object."""
     cls = x.__class__
     if cls is Sym or cls is SymFloat:
@@ -626,7 +630,7 @@ def _mapped(x: Any, symbol: Callable[[Any], Any]) -> Any:
     if isinstance(x, tuple):
         if not _may_have_symbols(x):
             return x
-        parts = [_mapped(y, symbol) for y in x]
+        parts = [mapped(y, symbol) for y in x]
         if all(p is y for p, y in zip(parts, x, strict=True)):
             return x
         return tuple(parts) if cls is tuple else cls(*parts) if hasattr(cls, "_fields") else cls(parts)
@@ -636,7 +640,7 @@ def _mapped(x: Any, symbol: Callable[[Any], Any]) -> Any:
 def at_sizes(sizes: Sequence[int]) -> Callable[[Any], Any]:
     """A function that gives numbers and tuples of numbers over symbols as they are at given sizes, which may be symbols of another recording."""
     memo: dict[int, Any] = {}
-    return partial(_mapped, symbol=lambda x: _evaluated(x.expr, sizes, memo))
+    return partial(mapped, symbol=lambda x: _evaluated(x.expr, sizes, memo))
 
 
 def _evaluated(e: Any, sizes: Sequence[int], memo: dict[int, Any]) -> Any:
@@ -648,7 +652,7 @@ def _evaluated(e: Any, sizes: Sequence[int], memo: dict[int, Any]) -> Any:
     found = memo.get(id(e))
     if found is None and e.op == "sum":
         found = 0
-        for m, c in _terms(e).items():
+        for m, c in terms_of(e).items():
             product: Any = c
             for factor in m:
                 product = product * _evaluated(factor, sizes, memo)
@@ -684,7 +688,7 @@ _SYMBOLS: Final = frozenset((Sym, SymFloat))
 def operands(e: Expr) -> list[Any]:
     """What an expression is made of: expressions, numbers, and None where there is no second one."""
     if e.op == "sum":
-        return [f for m in _terms(e) for f in m]
+        return [f for m in terms_of(e) for f in m]
     return [] if e.op == "size" else [e.a, e.b]
 
 
@@ -759,7 +763,7 @@ class Code:
             if top.op == "sum":
                 self.held.append(top)
                 names[id(top)] = name = f"{self.prefix}{len(self.held)}"
-                products = ["*".join([*([str(c)] if c != 1 or not m else []), *[names[id(f)] for f in m]]) for m, c in _terms(top).items()]
+                products = ["*".join([*([str(c)] if c != 1 or not m else []), *[names[id(f)] for f in m]]) for m, c in terms_of(top).items()]
                 self.lines.append(f"{name} = {' + '.join(products)}")
                 continue
             a, b = self.name(top.a), self.name(top.b)
@@ -779,11 +783,15 @@ class Code:
 
     def array(self, xs: Sequence[Any]) -> Text:
         """The name of an array of these ints: one that is there is copied, and what depends on sizes is put into it."""
-        changing = [(i, self.name(x.expr)) for i, x in enumerate(xs) if x.__class__ is Sym]
         name = f"a{len(self.scope)}"
         self.scope[f"{name}_"] = array("q", [0 if x.__class__ is Sym else x for x in xs])
-        self.lines += [f"{name} = {name}_[:]", *[f"{name}[{i}] = {text}" for i, text in changing]]
+        self.put(name, xs)
         return Text(name)
+
+    def put(self, name: str, xs: Sequence[Any]) -> None:
+        """Lines that copy the array of this name and put into it what depends on sizes."""
+        changing = [(i, self.name(x.expr)) for i, x in enumerate(xs) if x.__class__ is Sym]
+        self.lines += [f"{name} = {name}_[:]", *[f"{name}[{i}] = {text}" for i, text in changing]]
 
     def given(self, x: Any) -> Text:
         """The name of something that stands in no text, so that functions which differ by it share their code."""
@@ -809,3 +817,26 @@ class Code:
         scope |= self.scope
         exec(compiled(f"def sizes(s):\n{body}", "<flambeau sizes>"), scope)
         return scope["sizes"]  # type: ignore[no-any-return]
+
+
+class KnownCode(Code):
+    """The same where an earlier process has written and compiled the function: what the lines name is gathered, and no line is written."""
+
+    def __init__(self, code: CodeType) -> None:
+        super().__init__()
+        self.code = code
+
+    def name(self, e: Any) -> str:
+        return ""
+
+    def check(self, guards: Iterable[tuple[str, Any, Any, bool]], otherwise: str = "return None") -> None:
+        pass
+
+    def put(self, name: str, xs: Sequence[Any]) -> None:
+        pass
+
+    def structure(self, x: Any) -> str:
+        return ""
+
+    def function(self, result: str, **scope: Any) -> Callable[[tuple[int, ...]], Any]:
+        return FunctionType(self.code, scope | self.scope)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from flambeau.compiler import fuse as fusion
 from flambeau.compiler import graph as g
-from flambeau.compiler import simplify, stored_plan
+from flambeau.compiler import simplify, stored_class_plan, stored_plan
 from flambeau.compiler.check import check
 from flambeau.compiler.graph import Graph
 from flambeau.compiler.kernel import Address, Kernel
@@ -31,6 +31,7 @@ from flambeau.compiler.place import place
 from flambeau.compiler.plan import Plan
 from flambeau.compiler.recompute import recompute
 from flambeau.compiler.schedule import Step, schedule
+from flambeau.compiler.stored_class_plan import Entry
 from flambeau.runtime import claims
 from flambeau.runtime.target import Target
 
@@ -69,9 +70,11 @@ def disabled(*names: str) -> Iterator[None]:
 
 
 def compile_graph(
-    graph: Graph, *, target: Target | None = None, fuse: bool = True, check_passes: bool | None = None, over_symbols: bool = False
+    graph: Graph, *, target: Target | None = None, fuse: bool = True, check_passes: bool | None = None, over_symbols: bool = False,
+    entry: Entry | None = None,
 ) -> Plan:  # fmt: skip
-    """Compile a graph; `graph` itself is left as it is. `fuse=False` makes a kernel of every node (for tests). `over_symbols`: see `Plan`.
+    """Compile a graph; `graph` itself is left as it is. `fuse=False` makes a kernel of every node (for tests). `over_symbols`: see `Plan`; `entry`: of such
+    a plan, where it is kept.
 
     `target`: the machine that it is compiled for, by default this one. A plan for another cannot run here (compiler/objects.py has its code).
     Raises GraphError if checking is on (`check_passes`, by default FLAMBEAU_CHECK) and a pass made an illegal graph.
@@ -81,10 +84,10 @@ def compile_graph(
         raise ValueError(f"{graph.target.name} is a GPU: plans are compiled for processors, tile programs for both")
     checking = _CHECK if check_passes is None else check_passes
     off = _off.get()
-    if over_symbols:
+    if checking or off or not fuse or layout.CHECK[0] or not USE_STORED[0] or not graph.target.is_host or (over_symbols and entry is None):
         return assemble(*_lowered(graph, fuse, checking, off), over_symbols)
-    if checking or off or not fuse or layout.CHECK[0] or not USE_STORED[0] or not graph.target.is_host:
-        return assemble(*_lowered(graph, fuse, checking, off))
+    if entry is not None:
+        return _over_symbols(graph, entry)
     key = stored_plan.key_of(graph)
     if key is None:
         return assemble(*_lowered(graph))
@@ -102,6 +105,21 @@ def compile_graph(
         return stored
     finally:
         claims.release(key)
+
+
+def _over_symbols(graph: Graph, entry: Entry) -> Plan:
+    """A plan over symbols: from disk, or made now; then its entry says what is needed to keep it."""
+    entry.key = None if entry.afresh else stored_class_plan.key_of(graph)
+    if entry.key is not None:
+        start = perf_counter()
+        found = stored_class_plan.load(entry, graph, _lowered)
+        _count("load", start)
+        if found is not None:
+            return found
+    plan = assemble(*_lowered(graph), over_symbols=True)
+    if entry.key is not None:
+        stored_class_plan.made(entry, graph, plan)
+    return plan
 
 
 def _stored(key: str, graph: Graph) -> Plan | None:

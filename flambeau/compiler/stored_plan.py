@@ -83,7 +83,7 @@ def load(key: str, graph: Graph, lowered: Lowered) -> Plan | None:
     if content is None:
         return None
     try:
-        order, placement = _decode(json.loads(zlib.decompress(content)), lowered)
+        order, placement = decoded(json.loads(zlib.decompress(content)), lowered)
     except (ValueError, TypeError, KeyError, IndexError, zlib.error):
         return None
     counters.plans_from_disk += 1
@@ -94,7 +94,7 @@ def store(key: str, graph: Graph, plan: Plan) -> None:
     """Keep a plan of `graph`, if all that it does is native and the passes left the graph's inputs and results as they are."""
     steps = plan.schedule.steps
     if all(isinstance(step, Kernel) for step in steps) and _interface(graph) == _interface(plan.graph):
-        text = json.dumps(_encode(plan.schedule, plan.placement), separators=(",", ":"))
+        text = json.dumps(encoded(plan.schedule, plan.placement), separators=(",", ":"))
         object_cache.store(key, zlib.compress(text.encode(), _LEVEL), _SUFFIX)
 
 
@@ -109,7 +109,8 @@ def _interface(graph: Graph) -> Any:
 # [scratch: per worker, shared], [function: key's index], [table: name's index, arguments, 0, 0], [] for the error record.
 
 
-def _encode(order: Schedule, placement: Placement) -> Any:
+def encoded(order: Schedule, placement: Placement) -> Any:
+    """A plan's schedule and places as nested lists."""
     texts: dict[str | None, int] = {}
 
     def text(x: str | None) -> int:
@@ -138,7 +139,7 @@ def _encode(order: Schedule, placement: Placement) -> Any:
         for k in order.steps if isinstance(k, Kernel)
     ]  # fmt: skip
     schedule = [order.phases, _pairs(order.homes), _pairs(order.shares), _pairs(order.returned), _pairs(order.inside)]
-    places = [_pairs(placement.places), _pairs(placement.scratch), placement.arena_bytes, placement.unshared_bytes, placement.workers]
+    places = [_pairs(placement.places), _pairs(placement.scratch), placement.arena_bytes, placement.unshared_bytes, placement.workers, placement.lives]
     return [list(texts), steps, schedule, places]
 
 
@@ -146,8 +147,9 @@ def _pairs(table: dict[Any, Any]) -> list[Any]:
     return list(table.items())
 
 
-def _decode(content: Any, lowered: Lowered) -> tuple[Schedule, Placement]:
-    texts, rows, (phases, homes, shares, returned, inside), (places, scratch, arena_bytes, unshared_bytes, workers) = content
+def decoded(content: Any, lowered: Lowered) -> tuple[Schedule, Placement]:
+    """What `encoded` has made lists of; `lowered` gives code that is missing."""
+    texts, rows, (phases, homes, shares, returned, inside), (places, scratch, arena_bytes, unshared_bytes, workers, lives) = content
     emitters = [partial(lowered.emit, x) for x in texts]
 
     def word(w: Any) -> Word:
@@ -177,7 +179,7 @@ def _decode(content: Any, lowered: Lowered) -> tuple[Schedule, Placement]:
         )  # fmt: skip
     order = Schedule(steps, phases, {root: tuple(home) for root, home in homes}, dict(shares), dict(returned), dict(inside))
     at_words = {tuple(at): offset for at, offset in scratch}
-    placement = Placement({root: tuple(home) for root, home in places}, at_words, arena_bytes, unshared_bytes, workers)
+    placement = Placement({root: tuple(home) for root, home in places}, at_words, arena_bytes, unshared_bytes, workers, _tuples(lives))
     return order, placement
 
 

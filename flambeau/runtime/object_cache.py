@@ -26,7 +26,7 @@ _MAGIC: Final = b"flambeau object 1\n"
 _HEAD: Final = len(_MAGIC) + hashlib.sha256().digest_size
 _FOLDER: Final = re.compile(r".+-.+-\d+-[0-9a-f]{16}-[0-9a-f]{12}")  # see `folder`
 _PLANS_BETWEEN: Final = 128  # how many a process stores between two looks at how many there are: a folder of 35,000 entries takes 100 ms
-_MOST_PLANS: Final = 2000  # of a folder; the largest that were seen take 50 KB
+_MOST_PLANS: Final = 4000  # of a folder; the largest that were seen take 50 KB
 _KEEP_SECONDS: Final = 30 * 86400  # folders of other versions that nothing was added to for so long are deleted
 
 

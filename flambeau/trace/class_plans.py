@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any, Final
 from flambeau.compiler.graph import Graph
 from flambeau.compiler.place import offsets_of, turns_of
 from flambeau.compiler.plan import Assembly, Hosted, Layout, Numbers
+from flambeau.compiler.stored_class_plan import Entry, store
 from flambeau.devices import CPU
 from flambeau.runtime import threads
 from flambeau.runtime.untracked import keep, record, untrack_all
 from flambeau.statistics import counters
-from flambeau.symbols import Code, Recording, at_sizes, reaches
+from flambeau.symbols import Code, KnownCode, Recording, at_sizes, reaches
 from flambeau.trace import classes
 from flambeau.trace.classes import over_symbols
 from flambeau.trace.forgetting import account
@@ -71,6 +72,7 @@ class PlanVariant:
         "assembly",
         "countdown",
         "dead",
+        "entry",
         "hints",
         "made_at",
         "numbers",
@@ -89,10 +91,15 @@ class PlanVariant:
     def __init__(self, plan: TracePlan, rec: Recording, sizes: tuple[int, ...]) -> None:
         self.plan = plan
         self.hints = tuple(rec.hints)  # at which sizes it was decided what only costs time
-        self.verified = self.dead = False
+        self.dead = False
         self.made_at: tuple[int, ...] = ()
         self.untried: tuple[tuple[int, int], ...] = ()
         made_at(self, sizes)  # see from_model.tried
+        entry: Entry | None = rec.entry
+        self.entry = None if entry is None or entry.key is None else entry  # where it is kept
+        if self.entry is not None and self.entry.name:
+            self.untried = self.entry.untried
+        self.verified = not self.untried
         self.tape: Any = None  # of the path over symbols (autograd/segment.py)
         compiled = plan.plan
         self.workers = compiled.placement.workers
@@ -100,6 +107,8 @@ class PlanVariant:
         placement = compiled.placement
         found = self.assembly.numbers()
         guards = list(rec.guards.values())
+        if self.entry is not None and not self.entry.name:
+            self.entry.guards = tuple(guards)  # with what has been asked since it was compiled
         later: list[Any] = []  # guards about where blocks lie
         if placement.lives:
             later = [g for g in guards if reaches(g[1], len(sizes)) or reaches(g[2], len(sizes))]
@@ -110,7 +119,8 @@ class PlanVariant:
         self.program: Callable[[int], Program] | None = None
         self.source: tuple[Any, ...] | None = (guards, later, found)
         self.countdown = SHARED_AFTER
-        code = self._code()
+        known = None if self.entry is None else self.entry.code
+        code = self._begin(Code() if known is None else KnownCode(known))
         layouts: list[Any] = [
             tuple(x) if isinstance(x, Hosted) else (*[code.array(a) for a in x[:3]], [[(code.given(t.address), *t[1:]) for t in p] for p in x.phases], *x[4:])
             for x in found.layouts
@@ -118,11 +128,10 @@ class PlanVariant:
         result = code.structure((layouts, found.fresh, found.arena_bytes))
         self.numbers: Callable[[tuple[int, ...]], Any] = code.function(result, **self._given())
 
-    def _code(self) -> Code:
-        """The first lines of a function of the sizes: guards, and where blocks lie in the arena."""
+    def _begin(self, code: Code) -> Code:
+        """Write the first lines of a function of the sizes: guards, and where blocks lie in the arena."""
         assert self.source is not None
         guards, later, _ = self.source
-        code = Code()
         code.check(guards)
         lives = self.plan.plan.placement.lives
         if lives:
@@ -142,7 +151,7 @@ class PlanVariant:
         if self.sized is not None:
             self.program = self.assembly.sized_program(self.sized)
             self.run_at = self.assembly.make_sized(self.program)
-            self.row = self.sized.function(self._code(), **self._given())
+            self.row = self.sized.function(self._begin(Code()), **self._given())
         self.source = None
 
 
@@ -180,7 +189,7 @@ def plan_for(tr: Trace, state: State, tensors: list[Tensor], alive: Any, make: C
         if row is None and numbers is None:
             continue
         if CHECK[0] or not tried(variant, sizes):
-            again = _record(tr, model, sizes, tensors, alive, make, variant.hints)
+            again = _record(tr, model, sizes, tensors, alive, make, variant.hints, afresh=True)
             if again is None or not _agree(variant, again, sizes):
                 counters.paths_not_followed += 1
                 if CHECK[0]:
@@ -190,7 +199,7 @@ def plan_for(tr: Trace, state: State, tensors: list[Tensor], alive: Any, make: C
                 classes.forget_calls()
                 del variants[position]
                 return make(tr, state, tensors, alive)
-            compared(variant, sizes)
+            _was_right(variant, sizes)
         if position:  # the next sizes are likely to be like these
             variants.insert(0, variants.pop(position))
         counters.class_plans += 1
@@ -207,8 +216,10 @@ def plan_for(tr: Trace, state: State, tensors: list[Tensor], alive: Any, make: C
     made = _record(tr, model, sizes, tensors, alive, make, hints) if len(variants) < MOST_VARIANTS else None
     if made is None:
         return make(tr, state, tensors, alive)  # with its own message, if it fails
-    if met is not None and _agrees(made, met):
-        compared(made, met.sizes)
+    if made.entry is None or not made.entry.name:
+        if met is not None and _agrees(made, met):
+            compared(made, met.sizes)
+        _keep(made, sizes)
     variants.append(made)
     untrack_all((made, variants, model.plans))
     keep(made.plan.graph, made.plan.assign, made.plan.plan.steps, made.plan.plan.kernels)
@@ -217,11 +228,12 @@ def plan_for(tr: Trace, state: State, tensors: list[Tensor], alive: Any, make: C
 
 
 def _record(
-    tr: Trace, model: State, sizes: tuple[int, ...], tensors: list[Tensor], alive: Any, make: Callable[..., TracePlan], hints: tuple[int, ...]
-) -> PlanVariant | None:
-    """A plan over symbols; None if there can be none. `hints`: the sizes at which it is decided what only costs time."""
+    tr: Trace, model: State, sizes: tuple[int, ...], tensors: list[Tensor], alive: Any, make: Callable[..., TracePlan], hints: tuple[int, ...],
+    afresh: bool = False,
+) -> PlanVariant | None:  # fmt: skip
+    """A plan over symbols; None if there can be none. `hints`: the sizes at which it is decided what only costs time. `afresh`: none from disk will do."""
     try:
-        plan = over_symbols(tr, model, sizes, _plan, tr, model, tensors, alive, make, hints)
+        plan = over_symbols(tr, model, sizes, _plan, tr, model, tensors, alive, make, hints, afresh or CHECK[0])
         assert tr.view is not None
         return PlanVariant(plan, tr.view.rec, sizes)
     except Exception:
@@ -229,6 +241,17 @@ def _record(
             raise
     model.plans[alive] = NOT_BY_CLASS
     return None
+
+
+def _was_right(variant: PlanVariant, sizes: tuple[int, ...]) -> None:
+    """A plan was compared at these sizes, so later processes may take it from disk at others."""
+    compared(variant, sizes)
+    _keep(variant, sizes)
+
+
+def _keep(variant: PlanVariant, sizes: tuple[int, ...]) -> None:
+    if variant.entry is not None:
+        store(variant.entry, variant.plan.plan, len(sizes), variant.untried, variant.numbers.__code__)
 
 
 def _agree(a: PlanVariant, b: PlanVariant, sizes: tuple[int, ...]) -> bool:
@@ -275,11 +298,14 @@ CHECK: Final = [False]  # compare the plan of each path by class with one that i
 NOT_BY_CLASS: Final[list[PlanVariant]] = []  # of paths whose plans could not be recorded
 
 
-def _plan(tr: Trace, model: State, tensors: list[Tensor], alive: Any, make: Callable[..., TracePlan], hints: tuple[int, ...]) -> TracePlan:
+def _plan(
+    tr: Trace, model: State, tensors: list[Tensor], alive: Any, make: Callable[..., TracePlan], hints: tuple[int, ...], afresh: bool
+) -> TracePlan:  # fmt: skip
     """`make`, while the texts of symbols count: kernels' keys are texts."""
     assert tr.view is not None
-    tr.view.rec.hints = hints
-    return while_set(tr.view.rec, "texts", True, make, tr, model, tensors, alive)  # type: ignore[no-any-return]
+    rec = tr.view.rec
+    rec.hints, rec.entry = hints, Entry(rec, afresh)
+    return while_set(rec, "texts", True, make, tr, model, tensors, alive)  # type: ignore[no-any-return]
 
 
 def _twin(variant: PlanVariant, state: State, numbers: Any) -> TracePlan:

@@ -419,7 +419,8 @@ def make_plan(tr: Trace, state: State, tensors: list[Tensor], alive: bytes) -> T
         start_native()
     graph, assign, history = _asked_of(tr, state, graph_of(state, tr), tensors, alive)
     computed, bare = split(graph)
-    compiled = compile_graph(computed, over_symbols=tr.symbolic)
+    entry = tr.view.rec.entry if tr.symbolic and tr.view is not None else None
+    compiled = compile_graph(computed, over_symbols=tr.symbolic, entry=entry)
     plan = TracePlan(graph, compiled, assign)
     if bare:
         plan.run, plan.own_direct = with_blanks(plan.run, bare), None

@@ -113,9 +113,9 @@ def test_one_plan_serves_many_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
     record = class_plans._record
 
-    def counted(*args: Any) -> Any:
+    def counted(*args: Any, **options: Any) -> Any:
         made.append(args[2])
-        return record(*args)
+        return record(*args, **options)
 
     monkeypatch.setattr(class_plans, "_record", counted)
     monkeypatch.setattr(tiers, "MODE", [tiers.WHOLE])
