@@ -33,9 +33,11 @@ from flambeau.distributed.group import (
     default_pg_timeout,
     destroy_process_group,
     get_backend,
+    get_backend_config,
     get_global_rank,
     get_group_rank,
     get_node_local_rank,
+    get_pg_count,
     get_process_group_ranks,
     get_rank,
     get_world_size,
@@ -55,7 +57,7 @@ from flambeau.distributed.objects import (
     scatter_object_list,
     send_object_list,
 )
-from flambeau.distributed.reduce_op import ReduceOp, _make_nccl_premul_sum
+from flambeau.distributed.reduce_op import ReduceOp, _make_nccl_premul_sum, supports_complex
 from flambeau.distributed.rendezvous import register_rendezvous_handler, rendezvous
 from flambeau.distributed.store import HashStore, PrefixStore, Store
 from flambeau.distributed.work import Work
@@ -68,10 +70,13 @@ if TYPE_CHECKING:
     from flambeau.distributed.debug import set_debug_level_from_env as set_debug_level_from_env
     from flambeau.distributed.file_store import FileStore as FileStore
     from flambeau.distributed.reducer import GradBucket as GradBucket
+    from flambeau.distributed.regroup import shrink_group as shrink_group
+    from flambeau.distributed.regroup import split_group as split_group
     from flambeau.distributed.tcp_store import TCPStore as TCPStore
 
 _all_gather_base = all_gather_into_tensor
 _reduce_scatter_base = reduce_scatter_tensor
+all_gather_single, reduce_scatter_single = all_gather_into_tensor, reduce_scatter_tensor  # their newest names
 reduce_op = ReduceOp
 _Work = Work  # its older name
 
@@ -124,7 +129,7 @@ def get_default_backend_for_device(device: Any) -> str:
 # Imported when they are asked for: programs that run in one process need none of them.
 _LAZY_MODULES = frozenset(
     "_composable _functional_collectives _shard _tensor _tools algorithms checkpoint collective_utils constants device_mesh distributed_c10d elastic fsdp "
-    "launcher nn optim pipelining remote_device rpc run tensor utils".split()
+    "launch launcher nn optim pipelining remote_device rpc run tensor utils".split()
 )
 
 
@@ -139,6 +144,7 @@ _LAZY_NAMES = {
         "_DEFAULT_FIRST_BUCKET_BYTES _compute_bucket_assignment_by_size Reducer _broadcast_coalesced _verify_params_across_processes".split(), "buckets"
     ),
     "_StoreCollectives": "store_collectives", "_ControlCollectives": "store_collectives", "ProcessGroupGloo": "gloo",
+    "split_group": "regroup", "shrink_group": "regroup",
 }  # fmt: skip
 
 

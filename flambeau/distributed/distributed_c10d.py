@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
-from flambeau.distributed import is_gloo_available, is_mpi_available, is_nccl_available, is_ucc_available, is_xccl_available  # noqa: F401
+from typing import Any
+
+from flambeau import distributed
+from flambeau.distributed import (  # noqa: F401
+    all_gather_single,
+    get_default_backend_for_device,
+    is_backend_available,
+    is_gloo_available,
+    is_mpi_available,
+    is_nccl_available,
+    is_torchelastic_launched,
+    is_ucc_available,
+    is_xccl_available,
+    reduce_scatter_single,
+)
 from flambeau.distributed.collectives import *  # noqa: F403
 from flambeau.distributed.errors import *  # noqa: F403
 from flambeau.distributed.group import *  # noqa: F403
@@ -12,6 +26,10 @@ from flambeau.distributed.group import group_named as _resolve_process_group  # 
 from flambeau.distributed.messages import *  # noqa: F403
 from flambeau.distributed.objects import *  # noqa: F403
 from flambeau.distributed.reduce_op import *  # noqa: F403
+from flambeau.distributed.regroup import SHRINK_ABORT as SHRINK_ABORT
+from flambeau.distributed.regroup import SHRINK_DEFAULT as SHRINK_DEFAULT
+from flambeau.distributed.regroup import shrink_group as shrink_group
+from flambeau.distributed.regroup import split_group as split_group
 from flambeau.distributed.rendezvous import *  # noqa: F403
 from flambeau.distributed.store import *  # noqa: F403
 from flambeau.distributed.store_collectives import STORE_BASED_BARRIER_PREFIX as STORE_BASED_BARRIER_PREFIX
@@ -31,3 +49,9 @@ def _get_default_store() -> Store:  # noqa: F405
 def _get_process_group_store(pg: ProcessGroup) -> Store:  # noqa: F405
     """The store by which a group's ranks have found each other."""
     return pg.store  # type: ignore[no-any-return]
+
+
+def __getattr__(name: str) -> Any:
+    if name in distributed._LAZY_NAMES:  # options, debug levels, gloo's groups
+        return getattr(distributed, name)
+    raise AttributeError(f"module 'torch.distributed.distributed_c10d' has no attribute {name!r}")

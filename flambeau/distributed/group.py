@@ -114,6 +114,8 @@ class ProcessGroup(BackendCalls):
     """
 
     own_backend: Any = None  # what makes the collectives, where that is a backend of one's own
+    splits = 0  # how often it was split so far, on all members the same
+    supports_splitting = supports_shrinking = True
 
     def __init__(
         self, backend: str | int, ranks: Sequence[int] | int = (0,), rank: int = 0, store: Store | None = None, timeout: Any = None, name: str = "0",
@@ -351,10 +353,11 @@ def init_process_group(
 ) -> None:  # fmt: skip
     """Make the group of all ranks.
 
-    `init_method`: env:// (the default: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT), tcp://host:port, file:///path; or a `store`, with `rank` and `world_size`.
-    Without any of these and without WORLD_SIZE it is a group of this process alone.
+    `init_method`: env:// (the default: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, or what mpiexec and srun say), tcp://host:port, file:///path; or a
+    `store`, with `rank` and `world_size`. Without any of these and without WORLD_SIZE it is a group of this process alone.
     `backend`: gloo, mpi (the same here), fake (this process alone goes through the motions of `rank`); other devices' are refused.
     """
+    from flambeau.distributed import job
     from flambeau.distributed.rendezvous import find
 
     if GroupMember.WORLD is not None:
@@ -369,6 +372,9 @@ def init_process_group(
         if world_size < 1 or rank < 0:
             raise AssertionError(f"world_size must be positive and rank non-negative if using store, got world_size {world_size} and rank {rank}")
         found, place, size = store, rank, world_size
+    elif init_method in (None, "env://") and world_size < 0 and rank < 0 and (by := job.found()) is not None and by.size > 1:
+        found, place, size = job.meet(by, limit), by.rank, by.size
+        found.set_timeout(limit)
     elif init_method in (None, "env://") and world_size <= 1 and rank <= 0 and int(os.environ.get("WORLD_SIZE", "1")) == 1:
         found, place, size = HashStore(), 0, 1
     else:
@@ -377,13 +383,18 @@ def init_process_group(
     if not 0 <= place < size:
         raise ValueError(f"init_process_group: rank must be between 0 and world_size - 1, got rank {place} and world_size {size}")
     _check_backend(backend, names, size)
-    _made[0] = 0
-    made = _made_of(backend or "gloo", range(size), place, PrefixStore("default_pg", found), limit, group_name or "0", pg_options)
-    made.group_desc = "default_pg"
-    GroupMember.WORLD = group.WORLD = made
-    _groups.append(made)
+    _begin(backend or "gloo", size, place, PrefixStore("default_pg", found), limit, group_name or "0", pg_options, "default_pg")
     atexit.unregister(_end)
     atexit.register(_end)
+
+
+def _begin(backend: str, size: int, rank: int, store: Store, timeout: Any, name: str, pg_options: Any, desc: str) -> None:
+    """Make the group of all ranks."""
+    _made[0] = 0
+    made = _made_of(backend, range(size), rank, store, timeout, name, pg_options)
+    made.group_desc = desc
+    GroupMember.WORLD = group.WORLD = made
+    _groups.append(made)
 
 
 def _made_of(backend: str, ranks: Sequence[int], rank: int, store: Store, timeout: Any, name: str, pg_options: Any) -> ProcessGroup:
@@ -515,6 +526,16 @@ def get_backend(group: Any = None) -> Backend:
     return found._backend
 
 
+def get_backend_config(group: Any = None) -> str:
+    """Which backend works for which device, as text; ValueError where this process is not in the group."""
+    return str(BackendConfig(get_backend(group)))
+
+
+def get_pg_count() -> int:
+    """How many groups have been made."""
+    return _made[0] + 1 if is_initialized() else 0
+
+
 def get_global_rank(group: Any, group_rank: int) -> int:
     """The rank among all of a group's rank."""
     found = member(group)
@@ -538,9 +559,14 @@ def get_process_group_ranks(group: Any) -> list[int]:
 
 
 def get_node_local_rank(fallback_rank: int | None = None) -> int:
-    """The environment's LOCAL_RANK, or the fallback; RuntimeError without either."""
+    """The environment's LOCAL_RANK, or what mpiexec or srun says, or the fallback; RuntimeError without any."""
+    from flambeau.distributed import job
+
     if "LOCAL_RANK" in os.environ:
         return int(os.environ["LOCAL_RANK"])
+    by = job.found()
+    if by is not None and by.local_rank is not None:
+        return by.local_rank
     if fallback_rank is not None:
         return int(fallback_rank)
     raise RuntimeError("LOCAL_RANK is not in the environment. Consider passing fallback_rank to allow `get_node_local_rank` to work.")

@@ -12,7 +12,7 @@ from typing import Any, Final
 from flambeau.distributed.errors import DistBackendError
 from flambeau.distributed.pmi import Manager
 from flambeau.distributed.progress import Progress
-from flambeau.distributed.store import PrefixStore, Store
+from flambeau.distributed.store import HashStore, PrefixStore, Store, exchanged
 from flambeau.distributed.watch import Watch
 
 _EXTRA: Final = "install the extra flambeau[distributed] on every machine (pip install 'flambeau[distributed]': mpi4py and mpich)"
@@ -24,7 +24,11 @@ _LOOK: Final = 0.1  # seconds between two looks after dead ranks
 _ARRIVING: Final = 0.3  # seconds in which what a rank has sent before it ended is still waited for
 _TELLING: Final = 1.0  # seconds in which it is told here who has died, after MPI has noticed
 
+_BY_MPIEXEC: Final = "by mpiexec"  # a rank's place in MPI, which mpiexec knows
+_NOT_YET: Final = "not yet"  # which PMI will give it
+
 _world: list[Any] = []  # the communicator of all ranks, once MPI was started here
+_numbers: list[int] = []  # their places in MPI's own world
 _watch: list[Watch] = []  # over all ranks
 _library: list[Any] = []  # MPI's C functions, where it was started here, not by mpi4py
 _manager: list[Manager] = []  # who answers its questions
@@ -73,23 +77,56 @@ def _initialize(MPI: Any, store: Store, rank: int, size: int) -> None:
 
 
 def start(store: Store, rank: int, size: int, why: str) -> None:
-    """Make all ranks one MPI job, which a process can be part of only once. `why`: for messages."""
-    if not _world:
-        MPI = _load(why)
-        if not MPI.Is_initialized():
-            _initialize(MPI, PrefixStore("pmi", store), rank, size)
-        _world.append(MPI.COMM_WORLD)
-        MPI.COMM_WORLD.Set_errhandler(MPI.ERRORS_RETURN)
-    found = _world[0]
-    if (found.size, found.rank) != (size, rank):
+    """Make all ranks one MPI job, which a process is part of once. `why`: for messages.
+
+    Where they are in one already, they may be fewer than it has, and in another order: so those go on whom a dead rank has left.
+    """
+    MPI = _load(why)
+    begun = MPI.Is_initialized()
+    own = str(MPI.COMM_WORLD.rank) if begun else _BY_MPIEXEC if any(name in os.environ for name in _STARTED_BY) else _NOT_YET
+    numbers = exchanged(store, "mpi", rank, size, own)
+    late = [str(r) for r, number in enumerate(numbers) if number == _NOT_YET]
+    if late and len(late) < size:
         raise RuntimeError(
-            f"torch.distributed: this process is rank {rank} of {size}, but rank {found.rank} of {found.size} in MPI, which a process can be started "
-            "in only once: both must be the same"
+            f"torch.distributed: ranks {', '.join(late)} have been started later than the others, or without mpiexec: MPI takes no process in; start all again"
         )
+    if not begun:
+        _initialize(MPI, PrefixStore("pmi", store), rank, size)
+    if _BY_MPIEXEC in numbers:
+        numbers = exchanged(store, "mpi started", rank, size, str(MPI.COMM_WORLD.rank))
+    _choose(MPI, [int(number) for number in numbers] if not late else list(range(size)))
     if not _progress:
-        _progress.append(Progress(found))
+        _progress.append(Progress(_world[0]))
     if not _watch:
         _watch.append(Watch(PrefixStore("watch", store), rank, size))
+
+
+def told_by_first(text: str | None) -> str:
+    """What the first rank of those that mpiexec has started says to all."""
+    MPI = _load("mpiexec has started the ranks, and says nothing of where they meet (MASTER_ADDR and MASTER_PORT are not set)")
+    if not MPI.Is_initialized():
+        _initialize(MPI, HashStore(), 0, 0)
+    return str(MPI.COMM_WORLD.bcast(text, 0))
+
+
+def _choose(MPI: Any, numbers: list[int]) -> None:
+    """The communicator of these ranks of the MPI job, in this order."""
+    if numbers == _numbers:
+        return
+    if len(set(numbers)) < len(numbers):
+        raise RuntimeError(f"torch.distributed: all ranks must be of one MPI job, and different; in MPI they are {numbers}")
+    whole = MPI.COMM_WORLD
+    whole.Set_errhandler(MPI.ERRORS_RETURN)
+    made = whole
+    if numbers != list(range(whole.size)):
+        # Only its members make it: MPICH does not ask those that have died. Open MPI does, where they have not been taken out before (ULFM).
+        base = whole.Shrink() if _numbers and "Open MPI" in MPI.Get_library_version() else whole
+        base.Set_errhandler(MPI.ERRORS_RETURN)
+        made = base.Create_group(whole.group.Incl(numbers), len(numbers))
+        made.Set_errhandler(MPI.ERRORS_RETURN)
+    _world[:], _numbers[:] = [made], numbers
+    while _watch:
+        _watch.pop().close()
 
 
 def world() -> Any:
@@ -173,12 +210,19 @@ def memory(address: int, nbytes: int) -> Any:
     return [MPI.buffer.fromaddress(address, nbytes), nbytes, MPI.BYTE]
 
 
+def _whole() -> Any:
+    from mpi4py import MPI
+
+    return MPI.COMM_WORLD
+
+
 def leave(well: bool) -> None:
     """The process ends. Where all went well, what is still on its way arrives before."""
     while _watch:
         _watch.pop().close()
     # MPI ends the process with an error where another rank has not come to its end, too. What this one has sent goes on its way meanwhile.
-    together = well and bool(_library) and all(manager.leave(_LEAVING) for manager in _manager)
+    some = bool(_world) and _world[0] != _whole()  # MPI would wait for those that have died
+    together = well and not some and bool(_library) and all(manager.leave(_LEAVING) for manager in _manager)
     while _progress:
         _progress.pop().close()
     if together:

@@ -48,3 +48,8 @@ class PremulSum:
 def _make_nccl_premul_sum(factor: Any) -> PremulSum:
     """ReduceOp.PREMUL_SUM with this factor (a number, or a tensor of one element)."""
     return PremulSum(float(factor))
+
+
+def supports_complex(reduceOp: Any) -> bool:
+    """Whether an operator takes complex numbers."""
+    return reduceOp not in (ReduceOp.MAX, ReduceOp.MIN, ReduceOp.PRODUCT, ReduceOp.BAND, ReduceOp.BOR, ReduceOp.BXOR)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from flambeau.distributed.elastic.multiprocessing.api import SignalException
 from flambeau.distributed.elastic.multiprocessing.errors import ChildFailedError, record
@@ -25,21 +25,26 @@ def run(args: argparse.Namespace) -> None:
     Agent(config, command, _get_entrypoint_name(program, arguments)).run()
 
 
-@record
-def main(args: Sequence[str] | None = None) -> None:
-    """The command: exits with 1 where a process failed, with 128 + N after signal N."""
+def told(call: Callable[[], None]) -> None:
+    """Call a launcher and say what went wrong: exits with 1 where a process failed, with 128 + N after signal N."""
     try:
-        run(parse_args(args))
+        call()
     except ChildFailedError as error:
         print(error.format_msg(), file=sys.stderr, flush=True)
         if os.environ.get("TORCHELASTIC_ERROR_FILE"):  # this launcher was launched: `record` hands the failure on
             raise
         sys.exit(1)
-    except SignalException as told:
-        sys.exit(128 + told.sigval)
+    except SignalException as signal:
+        sys.exit(128 + signal.sigval)
     except (ValueError, RuntimeError, TimeoutError) as error:
         print(f"flambeau launch: {error}", file=sys.stderr)
         sys.exit(2)
+
+
+@record
+def main(args: Sequence[str] | None = None) -> None:
+    """The command: exits with 1 where a process failed, with 128 + N after signal N."""
+    told(lambda: run(parse_args(args)))
 
 
 if __name__ == "__main__":

@@ -128,6 +128,15 @@ def test_other_programs_and_modules(tmp_path):
     assert done.returncode == 0 and "usage" in done.stdout
 
 
+@pytest.mark.parametrize("own, rest", [((), ["--local-rank=0", "--local-rank=1"]), (("--use-env",), ["", ""])])
+def test_the_older_form(own, rest, tmp_path):
+    done = launch(*own, "--nproc-per-node=2", str(HERE / "shown.py"), "-x", command=[sys.executable, "-m", "flambeau.distributed.launch"])
+    assert done.returncode == 0 and "torch.distributed.launch is deprecated" in done.stderr
+    assert sorted(done.stdout.splitlines()) == [" ".join(filter(None, [str(rank), text, "-x"])) for rank, text in enumerate(rest)]
+    done = launch("--no-python", "true", command=[sys.executable, "-m", "flambeau.distributed.launch"])
+    assert done.returncode == 2 and "you must also set the '--use-env' flag" in done.stderr
+
+
 @pytest.mark.parametrize("arguments, message", [
     (["--nnodes=a", "x.py"], 'not in "MIN:MAX" format'), (["--nproc-per-node=many", "x.py"], "Unsupported nproc_per_node value: many"),
     (["--nproc-per-node=gpu", "x.py"], "runs on the CPU"), (["--rdzv-backend=etcd", "x.py"], "static or c10d"),

@@ -24,6 +24,7 @@ from flambeau.distributed.elastic.multiprocessing.api import DefaultLogsSpecs, S
 from flambeau.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from flambeau.distributed.errors import DistError, DistNetworkError
 from flambeau.distributed.launcher.api import LaunchConfig
+from flambeau.distributed.launcher.arguments import LOCAL_RANK
 from flambeau.distributed.launcher.function import RESULT
 from flambeau.distributed.launcher.worker import Output, Worker, stop
 from flambeau.distributed.rendezvous import ROUND
@@ -182,7 +183,8 @@ class Agent:
                     ("stderr", files.stderrs, files.tee_stderrs, config.duplicate_stderr_filters, files.filtered_stderr),
                 )
             ]
-            self.workers.append(Worker(self.command, variables, rank, local, outputs, files.error_files[local]))
+            command = [part.replace(LOCAL_RANK, str(local)) for part in self.command]
+            self.workers.append(Worker(command, variables, rank, local, outputs, files.error_files[local]))
         self.starts += 1
 
     def _watch(self, round_: Round) -> str:

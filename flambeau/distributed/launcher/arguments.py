@@ -14,6 +14,8 @@ from flambeau.distributed.elastic.multiprocessing.api import DefaultLogsSpecs, L
 from flambeau.distributed.launcher.api import LaunchConfig
 from flambeau.runtime.resources import usable_processors
 
+LOCAL_RANK = "${local_rank}"  # in a command: each process gets its own
+
 
 def get_args_parser() -> argparse.ArgumentParser:
     """The parser. Each option also has an environment variable, `PET_` and its name in capitals."""
@@ -137,8 +139,9 @@ def config_from_args(args: argparse.Namespace) -> tuple[LaunchConfig, str, list[
         signals_to_handle=args.signals_to_handle, duplicate_stdout_filters=args.duplicate_stdout_filters,
         duplicate_stderr_filters=args.duplicate_stderr_filters, virtual_local_rank=args.virtual_local_rank, shutdown_timeout=args.shutdown_timeout,
     )  # fmt: skip
+    arguments = [*([] if getattr(args, "use_env", True) else [f"--local-rank={LOCAL_RANK}"]), *args.training_script_args]
     if args.no_python:
         if args.module:
             raise ValueError("Don't use both the '--no-python' flag and the '--module' flag at the same time.")
-        return config, args.training_script, list(args.training_script_args)
-    return config, sys.executable, ["-u", *(["-m"] if args.module else []), args.training_script, *args.training_script_args]
+        return config, args.training_script, arguments
+    return config, sys.executable, ["-u", *(["-m"] if args.module else []), args.training_script, *arguments]
