@@ -111,9 +111,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else list(argv)
     if words[:1] == ["launch"]:  # whose options argparse would take for its own
         from flambeau.distributed.run import main as launch
+        from flambeau.distributed.run import told
 
-        launch(words[1:])
-        return 0
+        return told(launch, words[1:])
     parser = _parser()
     options = parser.parse_args(words)
     if options.command == "demo":

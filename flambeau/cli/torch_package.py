@@ -40,7 +40,7 @@ sys.modules[__name__] = importlib.import_module("flambeau.functorch")
 _PACKAGES = {"torch": MODULE, "functorch": FUNCTORCH}  # as PyTorch's distribution has them
 
 # PyTorch's command. It belongs to torch, not to flambeau: beside an installed PyTorch one would replace the other.
-_COMMAND = "torchrun = torch.distributed.run:main"
+_COMMAND = "torchrun = torch.distributed.run:command"
 
 
 class Refused(Exception):

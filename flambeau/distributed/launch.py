@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 
 from flambeau.distributed.elastic.multiprocessing.errors import record
@@ -27,14 +28,14 @@ def launch(args: argparse.Namespace) -> None:
 
 @record
 def main(args: Sequence[str] | None = None) -> None:
-    """The command, with torchrun's exit codes."""
+    """Start what the arguments say and wait for its end. ChildFailedError if a process failed and no restart was left."""
     warn_here(
         "The module torch.distributed.launch is deprecated\nand will be removed in future. Use torchrun.\nNote that --use-env is set by default in torchrun.\n"
         "If your script expects `--local-rank` argument to be set, please\nchange it to read from `os.environ['LOCAL_RANK']` instead.",
         FutureWarning,
     )
-    told(lambda: launch(parse_args(args)))
+    launch(parse_args(args))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(told(main))

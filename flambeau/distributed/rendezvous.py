@@ -34,6 +34,11 @@ def _number(name: str, value: Any, url: str, variable: str) -> int:
     return int(value)
 
 
+def libuv_by_default() -> bool:
+    """What USE_LIBUV says; it changes nothing here but what the store says of itself."""
+    return os.environ.get("USE_LIBUV", "1") == "1"
+
+
 def tcp_store(host: str, port: int, rank: int, world_size: int, timeout: timedelta, libuv: bool | None = None) -> Store:
     """The store at an address: rank 0 serves it, unless the launcher does (TORCHELASTIC_USE_AGENT_STORE)."""
     from flambeau.distributed.tcp_store import TCPStore
@@ -41,7 +46,7 @@ def tcp_store(host: str, port: int, rank: int, world_size: int, timeout: timedel
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
         attempt = os.environ.get(ROUND) or os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         return PrefixStore(f"/worker/attempt_{attempt}", TCPStore(host, port, world_size, False, timeout))
-    libuv = os.environ.get("USE_LIBUV", "1") == "1" if libuv is None else libuv
+    libuv = libuv_by_default() if libuv is None else libuv
     return TCPStore(host, port, world_size, rank == 0, timeout, multi_tenant=True, use_libuv=libuv)
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from flambeau.distributed.elastic.multiprocessing.api import SignalException
 from flambeau.distributed.elastic.multiprocessing.errors import ChildFailedError, record
 from flambeau.distributed.launcher.arguments import config_from_args, determine_local_world_size, get_args_parser, parse_args, parse_min_max_nnodes
 
-__all__ = ["config_from_args", "determine_local_world_size", "get_args_parser", "main", "parse_args", "parse_min_max_nnodes", "run"]
+__all__ = ["command", "config_from_args", "determine_local_world_size", "get_args_parser", "main", "parse_args", "parse_min_max_nnodes", "run"]
 
 
 def run(args: argparse.Namespace) -> None:
@@ -25,27 +25,31 @@ def run(args: argparse.Namespace) -> None:
     Agent(config, command, _get_entrypoint_name(program, arguments)).run()
 
 
-def told(call: Callable[[], None]) -> None:
-    """Call a launcher and say what went wrong: exits with 1 where a process failed, with 128 + N after signal N."""
-    try:
-        call()
-    except ChildFailedError as error:
-        print(error.format_msg(), file=sys.stderr, flush=True)
-        if os.environ.get("TORCHELASTIC_ERROR_FILE"):  # this launcher was launched: `record` hands the failure on
-            raise
-        sys.exit(1)
-    except SignalException as signal:
-        sys.exit(128 + signal.sigval)
-    except (ValueError, RuntimeError, TimeoutError) as error:
-        print(f"flambeau launch: {error}", file=sys.stderr)
-        sys.exit(2)
-
-
 @record
 def main(args: Sequence[str] | None = None) -> None:
-    """The command: exits with 1 where a process failed, with 128 + N after signal N."""
-    told(lambda: run(parse_args(args)))
+    """Start what the arguments say and wait for its end. ChildFailedError if a process failed and no restart was left."""
+    run(parse_args(args))
+
+
+def told(call: Callable[..., None], *arguments: Any) -> int:
+    """Call a launcher as a command, and say what went wrong; its exit status: 1 where a process failed, 128 + N after signal N."""
+    try:
+        call(*arguments)
+    except ChildFailedError as error:
+        print(error.format_msg(), file=sys.stderr, flush=True)
+        return 1
+    except SignalException as signal:
+        return 128 + int(signal.sigval)
+    except (ValueError, RuntimeError, TimeoutError) as error:
+        print(f"flambeau launch: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def command() -> int:
+    """What `torchrun` calls."""
+    return told(main)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(command())

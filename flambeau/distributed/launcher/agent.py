@@ -7,6 +7,7 @@ machines of the round, if there is room, end it and begin the next with the newc
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import pickle
 import platform
@@ -14,12 +15,14 @@ import signal
 import socket
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from string import Template
 from typing import Any
 
+from flambeau.distributed.elastic import events
 from flambeau.distributed.elastic.multiprocessing.api import DefaultLogsSpecs, SignalException
 from flambeau.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from flambeau.distributed.errors import DistError, DistNetworkError
@@ -57,7 +60,7 @@ class Agent:
     def __init__(self, config: LaunchConfig, command: Sequence[str], name: str, result: Callable[[int, int], str] | None = None) -> None:
         self.config, self.command, self.name, self.result = config, list(command), name, result
         self.workers: list[Worker] = []
-        self.starts, self.restarts = 0, 0
+        self.starts, self.restarts, self.begun = 0, 0, time.monotonic()
         self.patience = float(config.shutdown_timeout or 0)
         given = config.rdzv_configs.get("rank")
         self.number = None if given is None else int(given)  # of this machine, where it is known beforehand (static)
@@ -235,6 +238,7 @@ class Agent:
                     if outcome == "done":
                         results = {worker.rank: self._result(worker) for worker in self.workers}
                         self._say_goodbye(round_.place, round_.machines, True)
+                        self._record("SUCCEEDED", round_.machine)
                         return results
                     if outcome == "changed":
                         _say("machines have come; starting all again")
@@ -242,16 +246,29 @@ class Agent:
                     failures = {worker.rank: worker.failure() for worker in self.workers if worker.poll() not in (None, 0)}
                     left = config.max_restarts - self.restarts
                     if not left:
+                        self._record("FAILED", round_.machine)
                         raise ChildFailedError(self.name, failures)
                     _say(f"{_summary(failures)}; starting all again ({left} restarts left)")
                     self.restarts += 1
         except SignalException as told:
             stop(self.workers, told.sigval, self.patience)
+            self._record("FAILED", None)
             raise
         finally:
             stop(self.workers, signal.SIGKILL, 0)
             if isinstance(config.logs_specs, DefaultLogsSpecs):
                 config.logs_specs.clean()
+
+    def _record(self, state: str, machine: int | None) -> None:
+        """Tell how the run has ended here (`--event-log-handler`)."""
+        config = self.config
+        found: dict[str, events.EventMetadataValue] = {
+            "run_id": config.run_id, "global_rank": None, "group_rank": machine, "worker_id": None, "role": config.role, "hostname": platform.node(),
+            "state": state, "total_run_time": int(time.monotonic() - self.begun), "rdzv_backend": config.rdzv_backend,
+            "raw_error": traceback.format_exc() if state == "FAILED" and sys.exc_info()[0] is not None else None, "agent_restarts": self.restarts,
+            "metadata": json.dumps({"entry_point": self.name}),
+        }  # fmt: skip
+        events.record(events.Event(f"torchelastic.worker.status.{state}", events.EventSource.AGENT, metadata=found), config.event_log_handler)
 
     def _result(self, worker: Worker) -> Any:
         if self.result is None:

@@ -20,7 +20,7 @@ LOCAL_RANK = "${local_rank}"  # in a command: each process gets its own
 def get_args_parser() -> argparse.ArgumentParser:
     """The parser. Each option also has an environment variable, `PET_` and its name in capitals."""
     parser = argparse.ArgumentParser(
-        prog="flambeau launch", allow_abbrev=False,
+        prog="flambeau launch",
         description="Start a script in several processes that train together. The arguments are those of PyTorch's torchrun.",
     )  # fmt: skip
 
@@ -42,7 +42,7 @@ def get_args_parser() -> argparse.ArgumentParser:
     option("max-restarts", 0, type=int, help="how often all are started again after a failure")
     option("monitor-interval", 0.1, type=float, help="seconds between two looks at the processes")
     option("start-method", "spawn", choices=["spawn", "fork", "forkserver"], help="accepted: each process is a new program")
-    option("event-log-handler", "null", help="accepted")
+    option("event-log-handler", "null", help="where the launcher's events go: null, console, or a name in torch.distributed.elastic.events.handlers")
     option("role", "default", help="a name, before each line of --tee")
     option("module", action="store_true", short=("-m",), help="the script is a module, as for python -m")
     option("no-python", action="store_true", help="the script is a program of its own")
@@ -123,7 +123,7 @@ def config_from_args(args: argparse.Namespace) -> tuple[LaunchConfig, str, list[
     if args.max_restarts < 0:
         raise ValueError(f"--max-restarts must be at least 0, got {args.max_restarts}")
     count = determine_local_world_size(str(args.nproc_per_node))
-    configs: dict[str, Any] = dict(part.split("=", 1) for part in args.rdzv_conf.split(",") if "=" in part)
+    configs: dict[str, Any] = dict(part.split("=", 1) for part in args.rdzv_conf.strip(" '\"").split(",") if "=" in part)
     backend, endpoint, port, run_id = args.rdzv_backend.lower(), args.rdzv_endpoint, args.master_port, args.rdzv_id
     if args.standalone:
         backend, endpoint, least, most, run_id = "c10d", "localhost:0", 1, 1, str(uuid.uuid4())
@@ -138,6 +138,7 @@ def config_from_args(args: argparse.Namespace) -> tuple[LaunchConfig, str, list[
         monitor_interval=args.monitor_interval, start_method=args.start_method, local_addr=args.local_addr, event_log_handler=args.event_log_handler,
         signals_to_handle=args.signals_to_handle, duplicate_stdout_filters=args.duplicate_stdout_filters,
         duplicate_stderr_filters=args.duplicate_stderr_filters, virtual_local_rank=args.virtual_local_rank, shutdown_timeout=args.shutdown_timeout,
+        log_line_prefix_template=os.environ.get("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"),
     )  # fmt: skip
     arguments = [*([] if getattr(args, "use_env", True) else [f"--local-rank={LOCAL_RANK}"]), *args.training_script_args]
     if args.no_python:

@@ -162,6 +162,10 @@ def __getattr__(name: str) -> Any:
         from flambeau.linalg import LinAlgError
 
         return LinAlgError
+    if name in ("_DistError", "_DistBackendError", "_DistNetworkError", "_DistStoreError", "_DistQueueEmptyError"):
+        from flambeau.distributed import errors
+
+        return getattr(errors, name[1:])
     if name == "Tag":
         from flambeau.library import Tag
 

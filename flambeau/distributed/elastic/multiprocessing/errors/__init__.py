@@ -8,14 +8,19 @@ import json
 import os
 import platform
 import signal
+import tempfile
 import time
 import traceback
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from flambeau.distributed.elastic.multiprocessing.errors.error_handler import ErrorHandler as ErrorHandler
+from flambeau.distributed.elastic.multiprocessing.errors.handlers import get_error_handler as get_error_handler
+
 _NOT_AVAILABLE = "<N/A>"
+_NO_TRACE = "To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html"  # that is: put `record` around main
 
 
 @dataclass
@@ -43,7 +48,18 @@ class ProcessFailure:
         else:
             self.error_file = _NOT_AVAILABLE
         if not self.message:
-            self.message = f"Signal {-self.exitcode} ({self.signal_name()}) received by PID {self.pid}" if self.exitcode < 0 else "none was written"
+            self.message = f"Signal {-self.exitcode} ({self.signal_name()}) received by PID {self.pid}" if self.exitcode < 0 else _NO_TRACE
+
+    @contextmanager
+    def kept_file(self) -> Iterator[str]:
+        """A block in which there is the error file, if only again: the launcher's folder may be gone with the run."""
+        if os.path.exists(self.error_file):
+            yield self.error_file
+            return
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+            json.dump(self.error_file_data, file)
+            file.flush()
+            yield file.name
 
     def signal_name(self) -> str:
         """The signal that ended the process, or "<N/A>"."""
@@ -101,43 +117,6 @@ class ChildFailedError(Exception):
         )
 
 
-class ErrorHandler:
-    """Writes what a process fails with where the launcher looks for it: TORCHELASTIC_ERROR_FILE."""
-
-    def initialize(self) -> None:
-        """Called before the program begins."""
-        import faulthandler
-
-        with suppress(Exception):  # standard error may be no file
-            faulthandler.enable(all_threads=True)
-
-    def record_exception(self, e: BaseException) -> None:
-        """Write an exception, if this process was launched and nothing has been written."""
-        path = os.environ.get("TORCHELASTIC_ERROR_FILE")
-        if not path or os.path.exists(path):
-            return
-        text = "".join(traceback.format_exception(e))
-        message = {"message": f"{type(e).__name__}: {e}", "extraInfo": {"py_callstack": text, "timestamp": str(int(time.time()))}, "at": time.time()}
-        with suppress(OSError), open(path, "w") as file:
-            json.dump({"message": message}, file)
-
-    def dump_error_file(self, rootcause_error_file: str, error_code: int = 0) -> None:
-        """Hand on what a child has written, as this process's own."""
-        path = os.environ.get("TORCHELASTIC_ERROR_FILE")
-        with open(rootcause_error_file) as file:
-            cause = json.load(file)
-        if error_code and isinstance(cause.get("message"), dict):
-            cause["message"]["errorCode"] = error_code
-        if path:
-            with open(path, "w") as file:
-                json.dump(cause, file)
-
-
-def get_error_handler() -> ErrorHandler:
-    """The handler that `record` uses."""
-    return ErrorHandler()
-
-
 def record(fn: Callable[..., Any], error_handler: ErrorHandler | None = None) -> Callable[..., Any]:
     """The function; an exception that leaves it is also written where the launcher looks for it."""
     handler = error_handler or get_error_handler()
@@ -155,7 +134,8 @@ def record(fn: Callable[..., Any], error_handler: ErrorHandler | None = None) ->
             if error.failures:
                 failure = error.get_first_failure()[1]
                 if failure.error_file != _NOT_AVAILABLE:
-                    handler.dump_error_file(failure.error_file, failure.exitcode)
+                    with failure.kept_file() as path:
+                        handler.dump_error_file(path, failure.exitcode)
             raise
         except Exception as error:
             handler.record_exception(error)
