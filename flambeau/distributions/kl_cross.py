@@ -40,6 +40,9 @@ _LOG_X: dict[type, Callable[[Any], Any]] = {
     Pareto: lambda p: p.scale.log() + p.alpha.reciprocal(),
     Uniform: lambda p: _log_of_uniform(p.low, p.high),
 }
+# The mean and variance as formulas, also where those are infinite: what is replaced by an infinity afterwards must have finite derivatives (0 of them).
+_MEAN: dict[type, Callable[[Any], Any]] = {Pareto: lambda p: p.alpha * p.scale / (p.alpha - 1)}
+_VARIANCE: dict[type, Callable[[Any], Any]] = {Pareto: lambda p: p.alpha * (p.scale / (p.alpha - 1)).square() / (p.alpha - 2)}
 # E[exp(-t x)]
 _LAPLACE: dict[type, Callable[[Any, Any], Any]] = {
     Exponential: lambda p, t: p.rate / (p.rate + t),
@@ -49,28 +52,36 @@ _LAPLACE: dict[type, Callable[[Any, Any], Any]] = {
 }
 
 
+def _mean(p: Any, kind: type) -> Any:
+    return _MEAN[kind](p) if kind in _MEAN else p.mean
+
+
+def _variance(p: Any, kind: type) -> Any:
+    return _VARIANCE[kind](p) if kind in _VARIANCE else p.variance
+
+
 # -- cross entropies -E_p[log q] ------------------------------------------------------------------------------------------
 def _with_normal(p: Any, q: Any, kind: type) -> Any:
-    spread = p.variance + (p.mean - q.loc).square()
+    spread = _variance(p, kind) + (_mean(p, kind) - q.loc).square()
     return 0.5 * math.log(2 * math.pi) + q.scale.log() + spread / (2 * q.scale.square())
 
 
 def _with_exponential(p: Any, q: Any, kind: type) -> Any:
-    return q.rate * p.mean - q.rate.log()
+    return q.rate * _mean(p, kind) - q.rate.log()
 
 
 def _with_gamma(p: Any, q: Any, kind: type) -> Any:
     norm = q.concentration.lgamma() - q.concentration * q.rate.log()
-    return norm - (q.concentration - 1) * _LOG_X[kind](p) + q.rate * p.mean
+    return norm - (q.concentration - 1) * _LOG_X[kind](p) + q.rate * _mean(p, kind)
 
 
 def _with_gumbel(p: Any, q: Any, kind: type) -> Any:
     tail = (q.loc / q.scale).exp() * _LAPLACE[kind](p, q.scale.reciprocal())
-    return q.scale.log() + (p.mean - q.loc) / q.scale + tail
+    return q.scale.log() + (_mean(p, kind) - q.loc) / q.scale + tail
 
 
 def _with_continuous_bernoulli(p: Any, q: Any, kind: type) -> Any:
-    return -p.mean * q.logits - torch.log1p(-q.probs) - q._cont_bern_log_norm()
+    return -_mean(p, kind) * q.logits - torch.log1p(-q.probs) - q._cont_bern_log_norm()
 
 
 def _with_beta(p: Any, q: Any, kind: type) -> Any:

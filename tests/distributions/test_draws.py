@@ -62,7 +62,10 @@ def test_parameters_outside() -> None:
         both(lambda t, rate=rate: t.poisson(t.tensor([1.0, rate])))  # type: ignore[misc]
     both(lambda t: t.poisson(t.tensor([1, 2])))
     both(lambda t: t.binomial(t.tensor([5.0]), t.tensor([0.5], dtype=t.float64)))
-    assert ft._standard_gamma(ft.tensor([float("nan"), -1.0])).isnan().all()
+    outside = [float("nan"), -1.0, -0.3, -0.9, -7.0, 0.0, -0.0, float("inf"), -float("inf"), 1e-30]
+    for d in ("float32", "float64"):  # what is no shape gives the least number, or one by chance, and draws as many numbers
+        equal(lambda t, d=d: t._standard_gamma(t.tensor(outside, dtype=getattr(t, d))), 1e-6 if d == "float32" else 1e-14)  # type: ignore[misc]
+        equal(lambda t, d=d: t._sample_dirichlet(t.tensor([[-3.3, -2.1], [-1.0, 2.0]], dtype=getattr(t, d))), 1e-6)  # type: ignore[misc]
     assert ft.poisson(ft.tensor([float("inf")])).item() == float("inf")
 
 

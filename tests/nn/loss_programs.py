@@ -38,7 +38,7 @@ def _other(r: random.Random, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _classes(s: Run, shape: tuple[int, ...], classes: int, ignored: int) -> Any:
-    """Class indices, some of them ignored. (Of one sample PyTorch has no gradients where they are a vector, and looks at none where there are no classes.)"""
+    """Class indices, some of them ignored. (Of one sample PyTorch has no gradients where they are a vector.)"""
     r = s.draw
     flat = [ignored if r.random() < 0.15 or not classes else r.randrange(classes) for _ in range(math.prod(shape))]
     return s.m.tensor(flat, dtype=s.m.int64).reshape(shape)
@@ -66,7 +66,8 @@ def _of_classes(s: Run) -> Call:
         y = s.input(_other(r, shape)).abs()
         y = _leaf(s, y)
     else:
-        y = _classes(s, _other(r, rest) if rest else rest if x.requires_grad else (1,), classes, ignored)
+        known = classes + 1 if r.random() < 0.05 else classes  # now and then a class that is none
+        y = _classes(s, _other(r, rest) if rest else rest if x.requires_grad else (1,), known, ignored)
         options["ignore_index"] = ignored
         y = y.to(s.m.uint8) if ignored >= 0 and r.random() < 0.1 else y
     if r.random() < 0.5:

@@ -3,7 +3,7 @@
 Fills as in random.py (same words, same state), one element after another, for distributions whose parameters are tensors: the words after `draw` are the
 addresses of dense parameters. How many numbers an element draws depends on what was drawn, so the order of draws, the formulas
 and the precision of each step are ATen's (Distributions.h, Distributions.cpp), and results agree but for an ulp of log and its like.
-Parameters for which ATen would draw for ever (NaN, a shape of -1, an infinite rate) give NaN, or the rate.
+Parameters for which ATen would draw for ever (an infinite rate, a count of NaN) give NaN, or the rate.
 """
 
 from __future__ import annotations
@@ -61,11 +61,12 @@ def emit_rrelu(key: str, d: dtype, source: dtype) -> str:
 
 
 def emit_gamma(key: str, d: dtype) -> str:
-    """Words: alpha (address). Gamma(alpha, 1) by Marsaglia and Tsang 2000; at least the smallest normal number of `d`."""
+    """Words: alpha (address). Gamma(alpha, 1) by Marsaglia and Tsang 2000; at least the smallest normal number of `d`,
+    and that where the shape is negative or NaN."""
     s = Stream(["alpha"])
     c = s.c
     normal = s.normals()
-    scale, accepted, sample = c.cell("double"), c.cell("double"), c.cell("double")
+    scale, sample = c.cell("double"), c.cell("double")
     shape = c.cell(convert.register_element(d))
     third = _single(1 / 3)
     with c.for_(0, s.count) as i:
@@ -79,33 +80,29 @@ def emit_gamma(key: str, d: dtype) -> str:
             shape.set(convert.narrow(d, alpha + 1.0))
         with c.if_(alpha.eq(0.0) ^ 1):
             offset = _double(shape.get() - third)
-            with c.if_(offset.gt(0.0)):
-                spread = 1.0 / (offset * 9.0).sqrt()
+            spread = 1.0 / (offset * 9.0).sqrt()  # NaN of what is negative or NaN: the first quick try ends it
 
-                def attempt() -> Lanes:
-                    x = c.cell("double")
+            def attempt() -> Lanes:
+                x = c.cell("double")
 
-                    def again() -> Lanes:
-                        x.set(normal())
-                        return (spread * x.get() + 1.0).le(0.0)
+                def again() -> Lanes:
+                    x.set(normal())
+                    return (spread * x.get() + 1.0).le(0.0)
 
-                    c.repeat_while(again)
-                    root = spread * x.get() + 1.0
-                    v = root * root * root
-                    u = 1.0 - s.single()
-                    square = x.get() * x.get()
-                    accepted.set(scale.get() * offset * v)
-                    quick = u.lt(1.0 - square * _single(0.0331) * square)
-                    exact = m.log(u).lt(square * 0.5 + offset * (1.0 - v + m.log(v)))
-                    return (quick | exact) ^ 1
+                c.repeat_while(again)
+                root = spread * x.get() + 1.0
+                v = root * root * root
+                u = 1.0 - s.single()
+                square = x.get() * x.get()
+                sample.set(scale.get() * offset * v)
+                quick = u.lt(1.0 - square * _single(0.0331) * square)
+                exact = m.log(u).lt(square * 0.5 + offset * (1.0 - v + m.log(v)))
+                return (quick | exact) ^ 1
 
-                c.repeat_while(attempt)
-                sample.set(accepted.get())
-            with c.else_():
-                sample.set(float("nan"))
+            c.repeat_while(attempt)
         rounded = s.cast(_DOUBLE, d, sample.get())
         least = _LEAST[d.name]
-        s.store(d, i, rounded.lt(least).select(rounded.like(least), rounded))
+        s.store(d, i, rounded.ge(least).select(rounded, rounded.like(least)))
     return s.finish(key)
 
 

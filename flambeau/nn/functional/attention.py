@@ -210,7 +210,8 @@ def multi_head_attention_forward(
     if key.shape[:2] != value.shape[:2] or (not use_separate_proj_weight and key.shape != value.shape):
         raise AssertionError(f"multi_head_attention_forward: key shape {key.shape} does not match value shape {value.shape}")
     if out_proj_weight.ndim < 2:
-        kind = IndexError if out_proj_bias is None and tuple(out_proj_weight.shape) == (width,) else RuntimeError  # which part of PyTorch's meets it first
+        projected = in_proj_weight is None or in_proj_weight.ndim == 2  # PyTorch projects inwards before it looks at this weight
+        kind = IndexError if projected and out_proj_bias is None and tuple(out_proj_weight.shape) == (width,) else RuntimeError
         raise kind(f"multi_head_attention_forward(): Dimension out of range: out_proj_weight must be a matrix, but has shape {tuple(out_proj_weight.shape)}")
     head = width // num_heads
     key_padding_mask = canonical_mask(key_padding_mask, "key_padding_mask", query.dtype)

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import flambeau as torch
+from flambeau.compiler.kernel import REFUSED
 from flambeau.nn.functional.activation import log_sigmoid, log_softmax_values
 from flambeau.nn.functional.engine import Number, Tensor, checked, dense, functional, primitives, refuse_gradients, widen
 from flambeau.ops.dtype_rules import refuse_dtype
@@ -96,6 +97,8 @@ def _class_axis(name: str, input: Tensor, target: Tensor) -> int:
             f"{name}: Expected target size {list(expected)}, got {list(target.shape)}, for an input of shape {tuple(input.shape)} "
             f"whose classes are in dimension {axis}"
         )
+    if input.shape[axis] == 0 and input.ndim not in (1, 2, 4) and target.numel():  # PyTorch's reshape to four dims loses such targets
+        raise RuntimeError(f"{name}: size mismatch: an input of shape {tuple(input.shape)} has no classes for {target.numel()} targets")
     if target.dtype not in (torch.int64, torch.uint8, torch.int32) or (target.dtype == torch.uint8 and input.ndim > 2 and input.numel()):
         raise RuntimeError(f"{name}: expected scalar type Long for class indices but found {target.dtype}; cast with .long()")
     return axis
@@ -105,9 +108,11 @@ def _nll(logp: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int,
     """(weighted loss, weight, is counted) of each target. A class outside [0, C) that is not ignore_index stops the run
     with IndexError."""
     refuse_gradients("nll_loss2d_forward" if logp.ndim > 2 else "nll_loss_forward", weight=weight)
-    target = target.to(torch.int64)
+    target, classes = target.to(torch.int64), logp.shape[axis]
     counted = torch.ne(target, ignore_index)
-    index = torch.where(counted, primitives().bounded(target, logp.shape[axis], axis, skip=ignore_index, what="Target"), 0)
+    index = torch.where(counted, primitives().bounded(target, classes, axis, skip=ignore_index, what="Target"), 0)
+    if not classes:  # of targets that are ignored all is 0, and there is no other
+        index, logp, weight = torch.where(counted, target + REFUSED, 0), logp.sum(axis, keepdim=True), None
     picked = -primitives().gather(logp, index.unsqueeze(axis), dim=axis).squeeze(axis)
     if weight is None:
         scale = counted.to(logp.dtype)
@@ -179,16 +184,17 @@ def _cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None, ignore_
     weights = None
     if weight is not None:
         weights = weight.to(logp.dtype).reshape((-1,) + (1,) * (input.ndim - axis - 1))
+    even = label_smoothing / classes if classes else math.inf  # what smoothing gives to each class
     if probabilities:
         if ignore_index >= 0:
             raise RuntimeError(f"cross_entropy: ignore_index is not supported for floating point target (got {ignore_index}); set those weights to 0")
         share = target.to(logp.dtype)
         if label_smoothing > 0:
-            share = share * (1 - label_smoothing) + label_smoothing / classes
-        loss = -(logp * share if weights is None else logp * share * weights).sum(axis)
+            share = share * (1 - label_smoothing) + even
+        gain = (logp * share if weights is None else logp * share * weights).sum(axis)
         if reduction == "mean":
-            return (loss.sum() / (input.numel() / classes if classes else 1)).to(input.dtype)
-        return _reduce(loss, reduction).to(input.dtype)
+            return (-gain.sum() / (input.numel() / classes if classes else 0)).to(input.dtype)
+        return (-_reduce(gain, reduction)).to(input.dtype)
     loss, scale, counted = _nll(logp, target, weight, ignore_index, axis)
     smooth = None
     if label_smoothing > 0:
@@ -197,11 +203,12 @@ def _cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None, ignore_
         total = scale.sum()
         result = loss.sum() / total
         if smooth is not None:
-            result = result * (1 - label_smoothing) + smooth.sum() / total * (label_smoothing / classes)
+            result = result * (1 - label_smoothing) + smooth.sum() / total * even
         return result.to(input.dtype)
-    if smooth is not None:
-        loss = loss * (1 - label_smoothing) + smooth * (label_smoothing / classes)
-    return _reduce(loss, reduction).to(input.dtype)
+    result = _reduce(loss, reduction)
+    if smooth is not None:  # of no targets too: the sum is NaN where there are no classes
+        result = result * (1 - label_smoothing) + _reduce(smooth, reduction) * even
+    return result.to(input.dtype)
 
 
 def cross_entropy(
