@@ -22,6 +22,9 @@ from flambeau.module_names import HOME, INSTALLED, home, under_flambeau, under_t
 
 PYTORCH: Final = "2.13.0"  # whose API this is
 _NAMES: Final = ("torch", "functorch")  # what PyTorch's distribution has
+# What PyTorch's distribution requires. Packages import it without asking for it (captum typing_extensions), since it is there wherever torch is; flambeau
+# itself imports none of it.
+REQUIRES: Final = ("filelock", "typing-extensions>=4.10.0", "setuptools>=77.0.3", "sympy>=1.13.3", "networkx>=2.5.1", "jinja2", "fsspec>=0.8.5")
 # What is no part of torch, and what a process unpickles before it has the alias.
 _OWN: Final = ("flambeau.as_torch", "flambeau.cli", "flambeau.distributed.ray")
 _changed: list[tuple[Any, str, Any]] = []  # (object, attribute, what it was before)
@@ -34,10 +37,10 @@ def version() -> str:
 
 # -- the distribution "torch" -----------------------------------------------------------------------------------------
 def metadata(requires: Iterable[str] = ()) -> dict[str, str]:
-    """The texts of the distribution's `dist-info`, but for RECORD."""
+    """The texts of the distribution's `dist-info`, but for RECORD. `requires`: beside what PyTorch requires."""
     lines = [
         "Metadata-Version: 2.1", "Name: torch", f"Version: {version()}", "Summary: flambeau under PyTorch's name: `import torch` gives flambeau",
-        "Requires-Python: >=3.11", *[f"Requires-Dist: {text}" for text in requires],
+        "Requires-Python: >=3.11", *[f"Requires-Dist: {text}" for text in (*requires, *REQUIRES)],
     ]  # fmt: skip
     return {"METADATA": "\n".join(lines) + "\n", "top_level.txt": "functorch\ntorch\n"}
 

@@ -11,6 +11,7 @@ import hashlib
 import importlib.machinery
 import importlib.metadata
 import os
+import re
 import shutil
 import sys
 import sysconfig
@@ -143,6 +144,29 @@ def _requirement() -> list[str]:
         return []
 
 
+def _release(version: str) -> tuple[int, ...]:
+    return tuple(int(digits) for digits in re.findall(r"\d+", version)[:3])
+
+
+def missing(path: list[str]) -> list[str]:
+    """What PyTorch requires and is not on the path, or too old: `pip check` names it, and pip brings it with the next package that requires torch."""
+    found = []
+    for text in as_torch.REQUIRES:
+        name, _, least = text.partition(">=")
+        there = next(iter(importlib.metadata.distributions(name=name, path=path)), None)
+        if there is None or _release(there.version) < _release(least):
+            found.append(text)
+    return found
+
+
+def _advice(site: Path) -> str:
+    absent = missing([str(site), *sys.path])
+    if not absent:
+        return ""
+    command = f"{sys.executable} -m pip install {' '.join(repr(text) if '>' in text else text for text in absent)}"
+    return f"\nPackages written for PyTorch may expect what it requires and flambeau does not; pip brings it with the next of them, or now: {command}"
+
+
 def install() -> str:
     """Write the module and its dist-info, whole or not at all; what was done, in words. Refused where another torch is."""
     site = _site()
@@ -151,7 +175,7 @@ def install() -> str:
     command, text = _script()
     files = _files(_requirement(), {"INSTALLER": "flambeau\n"}, {command: text})
     if found is not None and all((site / path).is_file() and (site / path).read_bytes() == data for path, data in files.items()):
-        return f"`import torch` gives flambeau already: torch {found.version} in {site}"
+        return f"`import torch` gives flambeau already: torch {found.version} in {site}{_advice(site)}"
     remove()  # another version, or what is left of an installation that was cut off
     try:
         made = Path(tempfile.mkdtemp(prefix="~torch-", dir=site))
@@ -175,7 +199,7 @@ def install() -> str:
         raise
     finally:
         shutil.rmtree(made, ignore_errors=True)
-    return f"`import torch` gives flambeau now: torch {as_torch.version()} in {site}"
+    return f"`import torch` gives flambeau now: torch {as_torch.version()} in {site}{_advice(site)}"
 
 
 def remove() -> str:

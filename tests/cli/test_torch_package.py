@@ -11,6 +11,7 @@ import sys
 import sysconfig
 import textwrap
 import venv
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -230,6 +231,48 @@ def _pip(place: Environment, *arguments: str) -> subprocess.CompletedProcess[str
     return processes.run([str(place.python), "-m", "pip", *arguments], capture_output=True, text=True, timeout=120, env=environment, cwd=place.folder)
 
 
+def _package(folder: Path, name: str, version: str, requires: tuple[str, ...] = ()) -> None:
+    """A wheel of a package of one module without anything in it."""
+    module = name.replace("-", "_")
+    info = f"{module}-{version}.dist-info"
+    files = {
+        f"{module}.py": "",
+        f"{info}/METADATA": "\n".join(["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}", *[f"Requires-Dist: {text}" for text in requires], ""]),
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    with zipfile.ZipFile(folder / f"{module}-{version}-py3-none-any.whl", "w") as archive:
+        for path, text in files.items():
+            archive.writestr(path, text)
+        archive.writestr(f"{info}/RECORD", "".join(f"{path},,\n" for path in (*files, f"{info}/RECORD")))
+
+
+def test_requires_what_pytorch_requires() -> None:
+    pytest.importorskip("torch")
+    theirs = [text for text in importlib.metadata.requires("torch") or () if ";" not in text and not text.startswith(("nvidia", "triton", "cuda"))]
+    if importlib.metadata.version("torch").startswith(f"{as_torch.PYTORCH}+cpu") or importlib.metadata.version("torch") == as_torch.PYTORCH:
+        assert sorted(theirs) == sorted(as_torch.REQUIRES)
+
+
+def test_pip_brings_what_packages_expect_beside_torch(place: Environment, tmp_path: Path) -> None:
+    """A package that asks for torch alone, and imports what PyTorch requires, as captum does."""
+    other = Environment(tmp_path / "other")
+    done = other.flambeau("install")
+    assert done.returncode == 0 and "pip install filelock 'typing-extensions>=4.10.0' 'setuptools" in done.stdout, done.stdout
+    checked = _pip(other, "check")
+    assert checked.returncode == 1 and "requires typing-extensions, which is not installed" in checked.stdout
+    names = {text.partition(">=")[0]: text.partition(">=")[2] or "1.0" for text in as_torch.REQUIRES}
+    assert all(name in checked.stdout for name in names)
+    for name, version in names.items():
+        _package(tmp_path, name, version)
+    _package(tmp_path, "asks-for-torch", "1.0", ("torch>=2.3",))
+    done = _pip(other, "install", "--find-links", str(tmp_path), "asks-for-torch")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert other.code("import asks_for_torch, typing_extensions, torch; print(torch.__version__)") == VERSION
+    checked = _pip(other, "check")
+    assert checked.returncode == 0, checked.stdout
+    assert "pip install" not in other.flambeau("install").stdout
+
+
 def test_refused_where_another_torch_is(place: Environment, tmp_path: Path) -> None:
     other = Environment(tmp_path / "other")
     (other.site / "torch").mkdir()
@@ -248,8 +291,7 @@ def test_status_remove_and_pip(place: Environment, installed: Environment, tmp_p
     command = place.folder / "bin" / "torchrun"
     assert place.flambeau("status").returncode == 0 and command.is_file()
     assert "already" in place.flambeau("install").stdout
-    shown = _pip(place, "list")
-    assert VERSION in shown.stdout and _pip(place, "check").returncode == 0, shown.stdout
+    assert VERSION in _pip(place, "list").stdout
     done = _pip(place, "uninstall", "-y", "torch")
     assert done.returncode == 0, done.stderr
     assert not list(place.site.glob("torch*")) and not command.exists() and place.flambeau("status").returncode == 1
