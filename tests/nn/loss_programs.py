@@ -69,7 +69,8 @@ def _of_classes(s: Run) -> Call:
         known = classes + 1 if r.random() < 0.05 else classes  # now and then a class that is none
         y = _classes(s, _other(r, rest) if rest else rest if x.requires_grad else (1,), known, ignored)
         options["ignore_index"] = ignored
-        y = y.to(s.m.uint8) if ignored >= 0 and r.random() < 0.1 else y
+        bytes_too = ignored >= 0 and (y.numel() or not x.requires_grad)  # PyTorch takes none of them forwards, and refuses them backwards
+        y = y.to(s.m.uint8) if bytes_too and r.random() < 0.1 else y
     if r.random() < 0.5:
         options["weight"] = s.input(_other(r, (classes,))).abs()
     if name == "cross_entropy" and r.random() < 0.4:

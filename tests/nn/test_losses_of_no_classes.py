@@ -43,6 +43,38 @@ def test_as_pytorch(name: str, shape: tuple[int, ...]) -> None:
                     assert ours[1] == theirs[1]
 
 
+@pytest.mark.parametrize("shape", [*SHAPES, (4, 2, 3), (4, 2)])
+def test_bytes(shape: tuple[int, ...]) -> None:
+    """With dims of their own they are refused, but for none of them that are reduced."""
+
+    def taken(m: Any, name: str, reduction: str) -> bool:
+        axis = min(len(shape) - 1, 1)
+        y = m.ones((*shape[:axis], *shape[axis + 1 :]), dtype=m.uint8)
+        try:
+            getattr(m.nn.functional, name)(m.zeros(shape), y, ignore_index=1, reduction=reduction)
+        except RuntimeError:
+            return False
+        return True
+
+    for name in ("nll_loss", "cross_entropy"):
+        if name == "nll_loss" or shape != (0,):
+            for reduction in ("mean", "sum", "none"):
+                assert taken(flambeau, name, reduction) == taken(torch, name, reduction), (name, reduction)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_second_slopes_of_binary_cross_entropy_at_the_ends(dtype: str) -> None:
+    def slopes(m: Any) -> list[Any]:
+        d = getattr(m, dtype)
+        x = m.tensor([0.0, 1.0, 0.0, 1.0, 0.5], dtype=d, requires_grad=True)
+        loss = m.nn.functional.binary_cross_entropy(x, m.tensor([0.2, 0.3, 0.0, 1.0, 0.5], dtype=d), reduction="none")
+        (first,) = m.autograd.grad(loss.sum(), x, create_graph=True)
+        (second,) = m.autograd.grad(first.sum(), x)
+        return [*loss.tolist(), *first.tolist(), *second.tolist()]
+
+    np.testing.assert_allclose(slopes(flambeau), slopes(torch), rtol=1e-5 if dtype == "float32" else 1e-8, atol=1e-6)  # its 1e-12 is a float
+
+
 def test_words() -> None:
     with pytest.raises(IndexError, match=r"nll_loss\(\): index 1 is out of bounds"):  # of targets that are computed first
         flambeau.nn.functional.nll_loss(flambeau.zeros(2, 0), flambeau.ones(2).long()).item()

@@ -87,7 +87,7 @@ def _one_target(input: Tensor, target: Tensor) -> Tensor:
     return target.reshape(()) if input.ndim == 1 and tuple(target.shape) == (1,) else target
 
 
-def _class_axis(name: str, input: Tensor, target: Tensor) -> int:
+def _class_axis(name: str, input: Tensor, target: Tensor, reduction: str) -> int:
     """The axis of classes of (C), (N, C) or (N, C, d1, ...), after a check of shapes against class indices."""
     _check_batch(name, input, target)
     axis = 0 if input.ndim == 1 else 1
@@ -99,7 +99,7 @@ def _class_axis(name: str, input: Tensor, target: Tensor) -> int:
         )
     if input.shape[axis] == 0 and input.ndim not in (1, 2, 4) and target.numel():  # PyTorch's reshape to four dims loses such targets
         raise RuntimeError(f"{name}: size mismatch: an input of shape {tuple(input.shape)} has no classes for {target.numel()} targets")
-    if target.dtype not in (torch.int64, torch.uint8, torch.int32) or (target.dtype == torch.uint8 and input.ndim > 2 and input.numel()):
+    if target.dtype not in (torch.int64, torch.uint8, torch.int32) or (target.dtype == torch.uint8 and input.ndim > 2 and (target.numel() or reduction == "none")):
         raise RuntimeError(f"{name}: expected scalar type Long for class indices but found {target.dtype}; cast with .long()")
     return axis
 
@@ -136,7 +136,7 @@ def _weight_of_classes(name: str, weight: Tensor | None, classes: int, any_shape
 @checked(lambda input, target, *_: _check_batch("nll_loss", input, _one_target(input, target)), layouts=True)
 def _nll_loss(input: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, reduction: str) -> Tensor:
     target = _one_target(input, target)
-    axis = _class_axis("nll_loss", input, target)
+    axis = _class_axis("nll_loss", input, target, reduction)
     weight = _weight_of_classes("nll_loss", weight, input.shape[axis], input.ndim > 2)
     if weight is not None and weight.dtype is not input.dtype:
         raise RuntimeError(f"nll_loss: expected scalar type {input.dtype.name} but found {weight.dtype.name}: the weight must have the input's dtype")
@@ -177,7 +177,7 @@ def _cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None, ignore_
         )
     if label_smoothing == 0 and not probabilities:
         target = _one_target(input, target)
-    axis = (0 if input.ndim == 1 else 1) if probabilities else _class_axis("cross_entropy", input, target)
+    axis = (0 if input.ndim == 1 else 1) if probabilities else _class_axis("cross_entropy", input, target, reduction)
     classes = input.shape[axis]
     weight = _weight_of_classes("cross_entropy", weight, classes, input.ndim > 2 and not probabilities and not label_smoothing > 0)
     logp = log_softmax_values(widen(input), axis)
@@ -281,7 +281,8 @@ def _binary_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None, 
         edge = here * (1 - here) < 1e-12
         inside = torch.where(edge, 0.5, x)
         smooth = -(t * torch.log(inside) + (1 - t) * torch.log(1 - inside))
-        loss = torch.where(edge, loss + (x - here) * ((here - t) * 1e12), smooth)
+        step, curve = x - here, (here * here - 2 * here * t + t) / ((here + 1e-12) * (1 - here + 1e-12)).square()  # a parabola of PyTorch's two slopes
+        loss = torch.where(edge, loss + step * ((here - t) * 1e12) + 0.5 * step * step * curve, smooth)
     if weight is not None:
         loss = loss * weight
     return _reduce(loss, reduction).to(input.dtype)
