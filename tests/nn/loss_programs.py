@@ -67,7 +67,10 @@ def _of_classes(s: Run) -> Call:
         y = _leaf(s, y)
     else:
         known = classes + 1 if r.random() < 0.05 else classes  # now and then a class that is none
-        y = _classes(s, _other(r, rest) if rest else rest if x.requires_grad else (1,), known, ignored)
+        sizes = _other(r, rest) if rest else rest if x.requires_grad else (1,)
+        if not shape[0]:  # PyTorch takes 0 for the size of a target without dims, and stops later, somewhere
+            sizes = sizes or rest
+        y = _classes(s, sizes, known, ignored)
         options["ignore_index"] = ignored
         bytes_too = ignored >= 0 and (y.numel() or not x.requires_grad)  # PyTorch takes none of them forwards, and refuses them backwards
         y = y.to(s.m.uint8) if bytes_too and r.random() < 0.1 else y
