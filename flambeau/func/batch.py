@@ -110,12 +110,12 @@ class VmapLevel(Level):
         found = False
         for kind, a in zip(op.kinds, args, strict=True):
             if isinstance(a, tensor):
-                mine = type(a) is BatchedTensor and a._level is self
+                mine = isinstance(a, BatchedTensor) and a._level is self
                 found |= mine
                 pattern.append(mine)
                 inner.append(a._inner if mine else a)
             elif kind == "tensors" and a is not None:
-                flags = tuple([type(t) is BatchedTensor and t._level is self for t in a])
+                flags = tuple([isinstance(t, BatchedTensor) and t._level is self for t in a])
                 found |= any(flags)
                 pattern.append(flags)
                 inner.append([t._inner if f else t for t, f in zip(a, flags, strict=True)])

@@ -96,7 +96,7 @@ class JvpLevel(Level):
 
     def parts(self, t: Any) -> tuple[Any, Any]:
         """(primal, tangent or None)."""
-        if type(t) is DualTensor and t._level is self:
+        if isinstance(t, DualTensor) and t._level is self:
             return t._inner, t._tangent
         if self.shadows and isinstance(t, _TENSOR[0]):
             found = self.shadows.get(id(bottom(t)._storage))

@@ -52,6 +52,7 @@ class LevelTensor(Tensor):
     __torch_function__ = staticmethod(disabled_torch_function)  # type: ignore[assignment]
     _gen = _slot = -1  # no trace has it
     _storage = _immediate = None
+    _is_level = True  # of a subclass it is both (dispatch.leveled)
     _level: Level
     _inner: Any
 

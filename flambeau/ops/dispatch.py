@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from functools import cache
+from functools import cache, partial
 from types import FunctionType
 from typing import Any
 
@@ -21,6 +21,7 @@ from flambeau.devices import Device
 from flambeau.dtypes import dtype
 from flambeau.foreign import called, is_foreign, is_theirs
 from flambeau.module_names import under_torch
+from flambeau.ops.subclass_names import part_of_level
 from flambeau.tensor import Tensor, users_dict
 from flambeau.trace import immediate
 from flambeau.trace.meta import Size
@@ -364,8 +365,50 @@ def as_subclass(self: Tensor, cls: type) -> Any:
         made = _alias(self)
         if made is self:
             made = self.view(self.shape)
-        made.__class__ = cls
+        made.__class__ = leveled(cls, type(made)) if getattr(type(made), "_is_level", False) else cls
     return made
+
+
+@cache
+def leveled(cls: Any, level: Any) -> type:
+    """The class of a transform's tensors that are of a subclass, too: what the level's class has of its own comes first, and the wrappers are told to ask."""
+    if issubclass(level, cls):
+        return level  # type: ignore[no-any-return]
+    if issubclass(cls, Dispatched):
+        raise NotImplementedError(f"as_subclass(): {cls.__name__} has a __torch_dispatch__, and the tensor belongs to a transform ({level.__name__})")
+    inside: dict[str, Any] = {"_subclass": cls}
+    for above in reversed(level.__mro__[: level.__mro__.index(Tensor)]):
+        inside |= {name: value for name, value in vars(above).items() if name not in _OF_CLASSES}
+    if issubclass(cls, Overridable):
+
+        def answer(func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return cls.__torch_function__(func, tuple(cls if t is made else t for t in types), args, kwargs)
+
+        inside |= {"__torch_function__": staticmethod(answer), "_gen": property(_asked_gen), "_meta": property(partial(_asked_meta, level))}
+    made = type(cls.__name__, (cls, level), inside)
+    part_of_level(made, level)
+    made.__module__ = cls.__module__
+    return made
+
+
+_OF_CLASSES = frozenset("__dict__ __weakref__ __doc__ __module__ __torch_function__ __annotations__ __firstlineno__ __static_attributes__".split())
+
+
+def _by_wrapper() -> bool:
+    """Whether a generated wrapper reads the property that calls this, and has to ask."""
+    return state.subclasses and state.everything and sys._getframe(2).f_code.co_filename.startswith(WRAPPER_FILES)
+
+
+def _asked_gen(t: Any) -> int:
+    if _by_wrapper():
+        raise Overridden("a tensor that answers for itself")
+    return -1  # no trace has it
+
+
+def _asked_meta(level: Any, t: Any) -> Any:
+    if _by_wrapper():
+        raise Overridden("a tensor that answers for itself")
+    return level._meta.fget(t)
 
 
 def convert(result: Any, cls: type, given: Sequence[Any], fresh: bool) -> Any:

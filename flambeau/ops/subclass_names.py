@@ -6,13 +6,14 @@ gets a descriptor that asks who is asking: our code sees the tensor's, all other
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Iterator
 from types import CodeType, FunctionType
 from typing import Any
 
 from flambeau.module_names import is_ours
-from flambeau.tensor import _INTERNAL, Tensor, kept_name, users_dict
+from flambeau.tensor import _INTERNAL, Tensor, users_dict
 from flambeau.trace.objects import inner_dict
 
 _CONFLICTS = _INTERNAL - {"_grad"}  # which PyTorch's tensors have, too
@@ -21,10 +22,10 @@ _CONFLICTS = _INTERNAL - {"_grad"}  # which PyTorch's tensors have, too
 class TwoSided:
     """One such name of a class."""
 
-    def __init__(self, name: str) -> None:
-        self.name, self.kept = name, kept_name(name)
-        found = Tensor.__dict__.get(name)
-        self.slot: Any = found if name in Tensor.__slots__ else None
+    def __init__(self, name: str, found: Any) -> None:
+        """`found`: what our side finds in the class, a descriptor or what a tensor has that does not say otherwise."""
+        self.name, self.kept = name, f"user's {name}"
+        self.slot: Any = found if hasattr(found, "__get__") else None
         self.default = None if self.slot is not None else found
 
     def __get__(self, t: Any, owner: Any = None) -> Any:
@@ -79,10 +80,19 @@ def part(cls: type) -> None:
     found = next((vars(c)["__dict__"] for c in cls.__mro__ if "__dict__" in vars(c)), None)
     if found is not users_dict and not issubclass(cls.__bases__[0], Tensor):
         cls.__bases__ = (_Dictionary, *cls.__bases__)
-    for base in cls.__mro__:
-        if base is object or is_ours(base.__module__):
-            continue
-        for code in list(_codes(base)):
-            for name in _CONFLICTS & _names(code):
-                if not isinstance(getattr(cls, name, None), TwoSided):
-                    setattr(cls, name, TwoSided(name))
+    for name in used(cls, _CONFLICTS):
+        if not isinstance(getattr(cls, name, None), TwoSided):
+            setattr(cls, name, TwoSided(name, Tensor.__dict__.get(name)))
+
+
+def used(cls: type, names: frozenset[str]) -> set[str]:
+    """Those of the names that the program's code of a class and its bases uses."""
+    bases = [base for base in cls.__mro__ if base is not object and not is_ours(base.__module__)]
+    return {name for base in bases for code in _codes(base) for name in names & _names(code)}
+
+
+def part_of_level(cls: type, level: type) -> None:
+    """The same for a class that is a transform's, too: what tensors of that keep is not the program's either."""
+    kept = [name for base in level.__mro__[: level.__mro__.index(Tensor)] for name in inspect.get_annotations(base)]
+    for name in used(cls, _CONFLICTS.union(kept)):
+        setattr(cls, name, TwoSided(name, vars(cls).get(name, getattr(level, name, None))))
