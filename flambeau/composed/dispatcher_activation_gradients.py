@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import flambeau as torch
+from flambeau.compiler.kernel import REFUSED
 
 
 # -- activations --------------------------------------------------------------------------------------------------------
@@ -168,6 +169,8 @@ def _classes(self: Any, target: Any, weight: Any, ignore_index: int) -> tuple[An
     """Of a loss over classes in the dim before `target`'s: that dim, the targets as indices along it, the weight of each."""
     dim = 1 if self.ndim > 1 else 0
     counted = target != ignore_index
+    if not self.shape[dim]:  # only what is ignored has a place
+        return dim, torch.where(counted, target + REFUSED, 0).unsqueeze(dim), counted.to(self.dtype)
     index = torch.where(counted, target, 0)
     weights = counted.to(self.dtype) if weight is None else torch.where(counted, weight[index], 0.0).to(self.dtype)
     return dim, index.unsqueeze(dim), weights
@@ -176,7 +179,8 @@ def _classes(self: Any, target: Any, weight: Any, ignore_index: int) -> tuple[An
 def nll_loss_forward(self: Any, target: Any, weight: Any, reduction: int, ignore_index: int) -> tuple[Any, Any]:
     """(nll_loss, the sum of the weights of the targets that count)."""
     dim, index, weights = _classes(self, target, weight, ignore_index)
-    losses = -self.gather(dim, index).squeeze(dim) * weights
+    scores = self if self.shape[dim] else self.sum(dim, keepdim=True)
+    losses = -scores.gather(dim, index).squeeze(dim) * weights
     if reduction == 0:
         return losses, weights.new_zeros(())
     total = weights.sum()
@@ -186,6 +190,8 @@ def nll_loss_forward(self: Any, target: Any, weight: Any, reduction: int, ignore
 def nll_loss_backward(grad_output: Any, self: Any, target: Any, weight: Any, reduction: int, ignore_index: int, total_weight: Any) -> Any:
     """The gradient of nll_loss, which is at the targets alone."""
     dim, index, weights = _classes(self, target, weight, ignore_index)
+    if not self.shape[dim]:
+        return torch.zeros_like(self)
     each = grad_output / total_weight if reduction == 1 else grad_output
     return torch.zeros_like(self).scatter(dim, index, -(each * weights).unsqueeze(dim))
 

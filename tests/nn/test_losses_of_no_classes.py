@@ -75,6 +75,25 @@ def test_second_slopes_of_binary_cross_entropy_at_the_ends(dtype: str) -> None:
     np.testing.assert_allclose(slopes(flambeau), slopes(torch), rtol=1e-5 if dtype == "float32" else 1e-8, atol=1e-6)  # its 1e-12 is a float
 
 
+@pytest.mark.parametrize("shape", [(3, 0), (0,), (0, 0), (3, 0, 2, 2)])
+def test_the_dispatchers_forms(shape: tuple[int, ...]) -> None:
+    def outcome(m: Any, target: int, weight: bool, reduction: int) -> Any:
+        axis, name = min(len(shape) - 1, 1), "nll_loss2d" if len(shape) == 4 else "nll_loss"
+        x, y = m.zeros(shape), m.full((*shape[:axis], *shape[axis + 1 :]), target)
+        given = [x, y, m.ones(0) if weight else None, reduction, -100]
+        try:
+            loss, total = getattr(m.ops.aten, f"{name}_forward")(*given)
+            gradient = getattr(m.ops.aten, f"{name}_backward")(m.ones_like(loss), *given, total)
+            return str((loss + 0.0).tolist()), total.item(), tuple(gradient.shape)
+        except IndexError:
+            return IndexError
+
+    for target in (-100, 1):
+        for weight in (False, True):
+            for reduction in (0, 1, 2):
+                assert outcome(flambeau, target, weight, reduction) == outcome(torch, target, weight, reduction), (target, weight, reduction)
+
+
 def test_words() -> None:
     with pytest.raises(IndexError, match=r"nll_loss\(\): index 1 is out of bounds"):  # of targets that are computed first
         flambeau.nn.functional.nll_loss(flambeau.zeros(2, 0), flambeau.ones(2).long()).item()
