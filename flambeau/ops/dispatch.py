@@ -365,7 +365,8 @@ def as_subclass(self: Tensor, cls: type) -> Any:
         made = _alias(self)
         if made is self:
             made = self.view(self.shape)
-        made.__class__ = leveled(cls, type(made)) if getattr(type(made), "_is_level", False) else cls
+        wanted, level = cls, type(made)  # type: Any, Any
+        made.__class__ = leveled(wanted, level) if getattr(level, "_is_level", False) else wanted
     return made
 
 

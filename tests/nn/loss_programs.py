@@ -124,6 +124,8 @@ def _of_pairs(s: Run) -> Call:
     y = y if name in ("soft_margin_loss", "hinge_embedding_loss", "poisson_nll_loss") else _leaf(s, y, 0.4)
     if name == "binary_cross_entropy" and y.requires_grad:
         x = x.clamp(0.001, 0.999)  # at 0 and 1 PyTorch cuts the loss's logarithms at -100, and does not cut them in the target's gradient, which is infinite
+    elif name == "kl_div" and y.requires_grad and not options["log_target"]:
+        y = y.detach().clamp(min=0.001).requires_grad_()  # at 0 PyTorch's gradient of t log t is NaN
     args = [_leaf(s, x, 0.9), y]
     if name == "gaussian_nll_loss":
         var = s.input(r.choice((shape, shape, (*shape[:-1], 1), shape[:-1]))).abs() + 0.1
