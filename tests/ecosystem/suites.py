@@ -158,7 +158,7 @@ def section(results: list[dict[str, Any]], versions: dict[str, str], before: str
     lines = [
         compare.SUITES_HEADING, "",
         "Made by `scripts/ecosystem suites`: each package's own tests, from its repository, against the installed package. Those of the selection that pass",
-        "with PyTorch in the time given (40 to 150 s) are run with flambeau in four times that; what it did not reach is counted apart. Seconds are of the",
+        "with PyTorch in the time given (40 to 240 s) are run with flambeau in four times that; what it did not reach is counted apart. Seconds are of the",
         "whole processes, on a machine of two processors that had five times as much to do; flambeau begins with what its cache of kernels happens to have.",
         "A suite's tag is the newest that could be had, at most some releases older than the package. PyTorch ran torchvision's operators in C++, which were",
         "built from its sources for PyTorch's CPU package.", "",

@@ -72,12 +72,14 @@ def _of_classes(s: Run) -> Call:
             sizes = sizes or rest
         y = _classes(s, sizes, known, ignored)
         options["ignore_index"] = ignored
-        bytes_too = ignored >= 0 and (y.numel() or not x.requires_grad)  # PyTorch takes none of them forwards, and refuses them backwards
-        y = y.to(s.m.uint8) if bytes_too and r.random() < 0.1 else y
     if r.random() < 0.5:
         options["weight"] = s.input(_other(r, (classes,))).abs()
     if name == "cross_entropy" and r.random() < 0.4:
         options["label_smoothing"] = r.choice((0.1, 0.3, 1.0, 0.0))
+    # Of bytes PyTorch takes none of them forwards, and refuses them backwards; with weights and smoothing its mean gathers by them, which refuses all bytes.
+    bytes_too = "ignore_index" in options and ignored >= 0 and (y.numel() or not x.requires_grad)
+    if bytes_too and not ("weight" in options and options.get("label_smoothing")) and r.random() < 0.1:
+        y = y.to(s.m.uint8)
     return name, [x, y], options
 
 
