@@ -94,6 +94,15 @@ def test_the_dispatchers_forms(shape: tuple[int, ...]) -> None:
                 assert outcome(flambeau, target, weight, reduction) == outcome(torch, target, weight, reduction), (target, weight, reduction)
 
 
+def test_a_weight_without_dims() -> None:
+    """Of one class it is taken beside targets with dims of their own, but not with smoothing."""
+    for m in (flambeau, torch):
+        x, y = m.zeros(2, 1, 2), m.zeros(2, 2, dtype=m.int64)
+        assert m.nn.functional.cross_entropy(x, y, m.ones(())).item() == 0
+        with pytest.raises(IndexError):
+            m.nn.functional.cross_entropy(x, y, m.ones(()), label_smoothing=0.3)
+
+
 def test_words() -> None:
     with pytest.raises(IndexError, match=r"nll_loss\(\): index 1 is out of bounds"):  # of targets that are computed first
         flambeau.nn.functional.nll_loss(flambeau.zeros(2, 0), flambeau.ones(2).long()).item()

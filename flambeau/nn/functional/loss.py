@@ -180,6 +180,8 @@ def _cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None, ignore_
         target = _one_target(input, target)
     axis = (0 if input.ndim == 1 else 1) if probabilities else _class_axis("cross_entropy", input, target, reduction)
     classes = input.shape[axis]
+    if weight is not None and weight.ndim == 0 and classes == 1 and input.ndim > 2 and not probabilities and label_smoothing > 0:
+        raise IndexError("cross_entropy: dimension specified as 0 but the weight tensor has no dimensions: label smoothing wants a vector")
     weight = _weight_of_classes("cross_entropy", weight, classes, input.ndim > 2 and not probabilities and not label_smoothing > 0)
     logp = log_softmax_values(widen(input), axis)
     weights = None
