@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 _LONG = 40  # from this order on, polynomials are no compositions of their recurrence
 _HERMITE = {dtypes.float32: 128, dtypes.float64: 512}  # PyTorch has NaN from Hermite polynomials of a higher order
 
+_IN_DOUBLE = ("laguerre_polynomial_l", "legendre_polynomial_p")
+
 # p_1 as (factor of x, constant), and p_{k+1} from x, k, p_k, p_{k-1}
 Recurrence = Callable[[Any, int, Any, Any], Any]
 
@@ -144,7 +146,8 @@ def _make(name: str, shifted: bool) -> Any:
             kind = kind if kind.is_floating_point else dtypes.get_default_dtype()
             if x.is_meta or order.is_meta:
                 return into(out, (x + order).to(kind), full)
-            wide = dtypes.float64 if kind is dtypes.float64 else dtypes.float32
+            # in float32 the errors of a million steps of these two add up to more than the polynomial
+            wide = dtypes.float64 if kind is dtypes.float64 or name in _IN_DOUBLE else dtypes.float32
             y, whole = broadcast_tensors(x.detach().to(wide), _whole(order))
             result = _high(name, 2 * y - 1 if shifted else y, whole).to(kind)
             strides = iterator_strides([t._meta if hasattr(t, "_meta") else NUMBER for t in (input, n)], tuple(result.shape))

@@ -53,7 +53,8 @@ _TABLE: Final[tuple[tuple[str, Documented], ...]] = (
     ("fft.irfft2 fft.irfftn fft.fftn fft.hfft2", Documented(_ORDER, 0.1)),
     ("masked.softmin masked.softmax nn.functional.scaled_dot_product_attention", Documented(_ORDER, 0.05)),
     ("nn.functional.multi_head_attention_forward", Documented(_ORDER, 0.25)),  # one of its four samples
-    ("__rdiv__ special.laguerre_polynomial_l cov nn.functional.softmin nn.functional.normalize nn.functional.instance_norm", Documented(_ORDER, 0.05)),
+    ("special.laguerre_polynomial_l", Documented(_EXACT, 0.05)),
+    ("__rdiv__ cov nn.functional.softmin nn.functional.normalize nn.functional.instance_norm", Documented(_ORDER, 0.05)),
     ("logsumexp", Documented(_ORDER, 0.1, ("out",))),
     (
         "nn.functional.softshrink nn.functional.hardshrink nn.functional.hardtanh nn.functional.elu nn.functional.celu nn.functional.selu",

@@ -7,6 +7,7 @@ Cephes's denominators.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -172,3 +173,11 @@ def test_every_name() -> None:
     compare(ft.i0(ft.arange(3)), torch.i0(torch.arange(3)), 1e-6)
     out = ft.empty(3)
     assert ft.special.erfcx(ft.ones(3), out=out) is out
+
+
+@pytest.mark.parametrize(("name", "exact"), [("laguerre_polynomial_l", S.eval_laguerre), ("legendre_polynomial_p", S.eval_legendre)])
+def test_polynomials_of_huge_order(name: str, exact: Callable[[int, float], float]) -> None:
+    """The terms of a step nearly cancel: in float32 a million of them would leave nothing but rounding errors."""
+    for n in (100, 100_000, 10_000_000):
+        for kind, digits in (("float32", 1e-6), ("float64", 1e-8)):
+            assert getattr(ft.special, name)(ft.tensor(0.5, dtype=getattr(ft, kind)), n).item() == pytest.approx(exact(n, 0.5), rel=digits), (n, kind)
