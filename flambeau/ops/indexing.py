@@ -529,9 +529,12 @@ def index_put(input: Tensor, indices: Any, values: Tensor, accumulate: bool = Fa
     items = _index_items(input, tuple(indices))
     if not items:
         return _put_everywhere(input, values, accumulate)
-    fills = len(items) == 1 and is_mask(items[0]) and not accumulate and values.numel() == 1
+    fills = not accumulate and _fills_by_mask(items, values)
     if fills:
-        values = values.to(input.dtype)  # PyTorch takes it as masked_fill
+        if any(i.dtype is dtypes.uint8 for i in items if hasattr(i, "_meta")):
+            raise RuntimeError("index_put(): masked_fill_ only supports boolean masks, but got mask with dtype uint8: convert the mask with .bool()")
+        values = values.to(input.dtype)
+    items = [i for i in items if not _is_flag(i)] or items  # beside other indices PyTorch leaves them out
     x, tensors = _basic(input, items)
     while tensors and tensors[-1] is None:
         tensors.pop()
@@ -539,10 +542,23 @@ def index_put(input: Tensor, indices: Any, values: Tensor, accumulate: bool = Fa
     mode = "add" if accumulate else "set"
     used = [t for t in tensors if t is not None]
     result = _index_put_op(x, used, values, present, mode)
-    most = x._meta.ndim - len(used) + max([t._meta.ndim for t in used], default=0)
+    most = x._meta.ndim - len(used) + max([t._meta.ndim for t in used], default=0) - any(_is_flag(i) for i in items)
     if values._meta.ndim > most and not fills:  # an assignment takes sizes of 1 in front away, this does not
         raise RuntimeError(f"shape mismatch: value tensor of shape {list(values._meta.shape)} cannot be broadcast to an indexing result of {most} dimensions")
-    return result  # type: ignore[no-any-return]
+    return result.reshape(tuple(input._meta.shape)) if any(_is_flag(i) for i in items) else result  # type: ignore[no-any-return]
+
+
+def _is_flag(index: Any) -> bool:
+    """Whether an index is a mask without dims: it stands for all or for nothing."""
+    return is_mask(index) and not index._meta.ndim
+
+
+def _fills_by_mask(items: list[Any], values: Any) -> bool:
+    """Whether a write is one value wherever one mask is true, which PyTorch takes as masked_fill: the value is read before, and cast."""
+    if values._meta.numel != 1:
+        return False
+    masks = [i for i in items if is_mask(i)]
+    return len(masks) == 1 and not any((hasattr(i, "_meta") and i is not masks[0]) or isinstance(i, bool) for i in items)
 
 
 def _put_everywhere(input: Any, values: Any, accumulate: bool) -> Any:
@@ -559,9 +575,13 @@ def index_put_(input: Tensor, indices: Any, values: Tensor, accumulate: bool = F
     if is_expanded(input):
         expanded_put(input, tuple(indices), values, accumulate)
         return input
+    items = _index_items(input, tuple(indices))
+    if len(items) > input._meta.ndim and all(hasattr(i, "_meta") for i in items):
+        raise IndexError(f"index_put_(): too many indices for tensor of dimension {input._meta.ndim} (got {len(items)})")
     if values is input or any(i is input for i in indices):
-        _basic(input, _index_items(input, tuple(indices)))  # an index that does not fit is told of first
-    refuse_overlaps(input, (values, *indices), "index_put_")
+        _basic(input, items)  # an index that does not fit is told of first
+    fills = not accumulate and _fills_by_mask(items, values)
+    refuse_overlaps(input, indices if fills else (values, *indices), "index_put_")
     (values,) = make_ready(input, (values,), "index_put_")
     return assign(input, index_put(input, indices, values, accumulate), "index_put_")
 
@@ -593,7 +613,7 @@ def _set_by_values(self: Tensor, index: Tensor | Any, value: Tensor | Any) -> An
 @partial(remembered, writes=True, nothing=True, by_values=_set_by_values)
 def setitem(self: Tensor, index: Tensor | Any, value: Tensor | Any) -> Tensor:
     """x[index] = value, in place: value is broadcast and cast. Nothing is returned to its caller."""
-    value = _given_value(self, value)
+    given, value = value, _given_value(self, value)
     steps = _remembered(self._meta, index)
     if steps is not None:
         assign(_applied(self, steps) if steps else self, value, "__setitem__")
@@ -607,7 +627,12 @@ def setitem(self: Tensor, index: Tensor | Any, value: Tensor | Any) -> Tensor:
         expanded_put(self, tuple(items), value, False)
         return self
     if len(items) == 1 and is_mask(items[0]) and value.numel() == 1:
-        mask = items[0] if items[0].ndim else items[0].bool()  # a byte without dims is true or false
+        mask = items[0]
+        if not mask.ndim:
+            mask = mask.bool()  # a byte without dims is true or false
+            if given is value:  # for PyTorch this is an index 0, or none, into a new dim
+                refuse_other_dtype(self._meta, value)
+                refuse_overlaps(self, (value,), "index_put_")
         if mask.ndim > self.ndim or tuple(mask.shape) != tuple(self.shape[: mask.ndim]):
             _basic(self, items)  # raises
         flat = value.reshape(())
@@ -625,6 +650,8 @@ def setitem(self: Tensor, index: Tensor | Any, value: Tensor | Any) -> Tensor:
     present = tuple([t is not None for t in tensors])
     # PyTorch takes sizes of 1 in front away from a value, which makes it another tensor: without elements it has nothing in common with itself.
     apart = value is x and not value._meta.numel and value._meta.shape[0] == 1
+    if _fills_by_mask(items, value) and not any(_is_flag(i) for i in items):
+        apart, value = True, value.to(x.dtype)
     refuse_overlaps(x, tensors if apart else (value, *tensors), "index_put_")
     (value,) = make_ready(x, (value,), "__setitem__")
     result = _index_put_op(x, [t for t in tensors if t is not None], value, present, "set")
