@@ -100,7 +100,7 @@ def _class_axis(name: str, input: Tensor, target: Tensor, reduction: str) -> int
     if input.shape[axis] == 0 and input.ndim not in (1, 2, 4) and target.numel():  # PyTorch's reshape to four dims loses such targets
         raise RuntimeError(f"{name}: size mismatch: an input of shape {tuple(input.shape)} has no classes for {target.numel()} targets")
     bytes_too = input.ndim <= 2 or (target.numel() == 0 and reduction != "none")
-    if target.dtype not in (torch.int64, torch.int32) and not (target.dtype is torch.uint8 and bytes_too):
+    if target.dtype is not torch.int64 and not (target.dtype is torch.uint8 and bytes_too):
         raise RuntimeError(f"{name}: expected scalar type Long for class indices but found {target.dtype}; cast with .long()")
     return axis
 
