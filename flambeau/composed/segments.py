@@ -10,6 +10,7 @@ from typing import Any
 import flambeau as torch
 from flambeau.ops.creation import check_range
 from flambeau.ops.dtype_rules import refuse_dtype
+from flambeau.ops.given_out import given_back, must_fit
 from flambeau.ops.guard import check
 from flambeau.tensor import Tensor
 from flambeau.trace.mutation import into
@@ -142,10 +143,12 @@ def range_(start: float = 0, end: float = 0, step: float = 1, *, out: Any = None
     )  # fmt: skip
     check("range", ("start", "end", "step"), (start, end, step), (inspect.Parameter.empty,) * 3)
     start, end, step = check_range("range", start, end, step)
-    kind = dtype or torch.get_default_dtype()
+    if out is not None:
+        must_fit("range", out, dtype, layout, device)
+    kind = dtype or (torch.get_default_dtype() if out is None else out.dtype)
     steps = torch.arange(int((end - start) / step) + 1, dtype=torch.float64)
-    result = (steps * step + start).to(device=device, dtype=kind)
-    return into(out, result.requires_grad_() if requires_grad else result, "range")  # type: ignore[no-any-return]
+    result = (steps * step + start).to(device=device if out is None else out.device, dtype=kind)
+    return given_back(into(out, result, "range"), requires_grad)  # type: ignore[no-any-return]
 
 
 def kaiser_window(

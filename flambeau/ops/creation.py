@@ -17,6 +17,7 @@ from flambeau.ops.dtype_rules import refuse_dtype
 from flambeau.ops.from_data import from_any, tensor
 from flambeau.ops.from_memory import finish as _finish
 from flambeau.ops.from_memory import is_array
+from flambeau.ops.given_out import given_back, must_fit
 from flambeau.ops.promotion import convert
 from flambeau.ops.registry import Number, operation
 from flambeau.ops.remembered import remembered, remembered_writes
@@ -99,17 +100,16 @@ def full(
     requires_grad: bool = False, pin_memory: bool = False, names: Any = None,
 ) -> Tensor:  # fmt: skip
     """`fill_value` in every element; the dtype follows the value unless given."""
-    shape = _check_sizes("full", (size,) if isinstance(size, int) else sizes_of((size,)))
+    shape, given = _check_sizes("full", (size,) if isinstance(size, int) else sizes_of((size,))), dtype
     if dtype is None:
         # A tensor counts as the number that is in it: of an int32 it is an int64.
         dtype = dtypes.of_number((False, 0, 0.0, 0j)[fill_value.dtype.category] if hasattr(fill_value, "_meta") else fill_value)
     if out is None and device is not None and _bare(device):
         return blank_tensor(shape, dtype, None, requires_grad)  # type: ignore[no-any-return]
     if out is not None:
-        from flambeau.trace.mutation import write_over
-
-        write_over(out, _filled(shape, fill_value, dtype, None, False), "full")
-        return out  # type: ignore[no-any-return]
+        must_fit("full", out, given, layout, device)
+        made = blank_tensor(shape, dtype) if _bare(out.device) else _filled(shape, fill_value, dtype, None, False)
+        return given_back(into(out, made, "full"), requires_grad)  # type: ignore[no-any-return]
     return _filled(shape, fill_value, dtype, None, requires_grad)
 
 
@@ -136,7 +136,9 @@ def _constant_maker(name: str, value: int, text: str) -> Any:
             if value and d is dtypes.float4_e2m1fn_x2:
                 refuse_dtype("fill", d)
             return _finish(_full(value, shape, d), requires_grad)
-        if layout is not None and layout is not strided:
+        if out is not None:
+            must_fit(name, out, dtype, layout, device)
+        elif layout is not None and layout is not strided:
             if value:
                 raise NotImplementedError("ones: a sparse tensor of ones would have every element; use torch.ones(...).to_sparse()")
             return without_elements(shape, layout, d, requires_grad)
@@ -160,15 +162,15 @@ def empty(
     """Uninitialised memory of the given sizes."""
     shape = _check_sizes("empty", sizes_of(sizes if size is None else (size,)))
     d = dtype or dtypes.get_default_dtype()
-    if layout is not None and layout is not strided:
+    if out is not None:
+        must_fit("empty", out, dtype, layout, device)
+    elif layout is not None and layout is not strided:
         return without_elements(shape, layout, d, requires_grad)
     strides = None if memory_format is None else format_strides(shape, None, memory_format)
     if 0 in shape:
         check_counts(shape)
     if out is not None:
-        if dtype not in (None, out.dtype):
-            raise RuntimeError(f"empty(): dtype {d.name} does not match dtype of out parameter ({out.dtype.name})")
-        return _uninitialised(out.resize_(shape))  # of what it holds nothing is promised
+        return given_back(_uninitialised(out.resize_(shape)), requires_grad)  # type: ignore[no-any-return]  # of what it holds nothing is promised
     if device is not None and _bare(device):
         return blank_tensor(shape, d, strides, requires_grad)  # type: ignore[no-any-return]
     return _finish(_uninitialised(from_buffer(allocate(math.prod(shape) * d.itemsize), shape, d, strides)), requires_grad)  # type: ignore[no-any-return]
@@ -303,6 +305,8 @@ def arange(*args: Any, out: Any = None, dtype: dtype | None = None, layout: Any 
     if end is None or len(values) > 3:
         raise TypeError("arange(): expected (end), (start, end) or (start, end, step)")
     start, end, step = check_range("arange", start, end, step)
+    if out is not None:
+        must_fit("arange", out, dtype, layout, device)
     if dtype is None:
         floating = any(isinstance(v, float) for v in (start, end, step))
         dtype = (dtypes.get_default_dtype() if floating else dtypes.int64) if out is None else out.dtype
@@ -320,12 +324,9 @@ def arange(*args: Any, out: Any = None, dtype: dtype | None = None, layout: Any 
     check_memory((length,), dtype)
     if dtype.category == 1 and not integral:
         start, step = int(start), int(step)
-    result = _arange(start, step, length, dtype)
+    result = blank_tensor((length,), dtype) if out is not None and _bare(out.device) else _arange(start, step, length, dtype)
     if out is not None:
-        from flambeau.trace.mutation import write_over
-
-        write_over(out, result, "arange")
-        return out  # type: ignore[no-any-return]
+        return given_back(into(out, result, "arange"), requires_grad)  # type: ignore[no-any-return]
     return _finish(result, requires_grad)  # type: ignore[no-any-return]
 
 
@@ -367,13 +368,15 @@ def linspace(start: Any, end: Any, steps: int, *, out: Any = None, dtype: dtype 
     """`steps` numbers from start to end, both included."""
     _check_steps("linspace", steps)
     start, end = _ends("linspace", start, end)
+    if out is not None:
+        must_fit("linspace", out, dtype, layout, device)
     kind = _spaced_dtype("linspace", start, end, out, dtype)
     if steps > 1:
         refuse_dtype("linspace", kind)
     start, end = fit(start, kind, "linspace"), fit(end, kind, "linspace")
-    if out is None and device is not None and _bare(device):
-        return blank_tensor((int(steps),), kind, None, requires_grad)  # type: ignore[no-any-return]
-    return _finish(into(out, _spaced(start, end, int(steps), kind, None), "linspace"), requires_grad)  # type: ignore[no-any-return]
+    bare = _bare(device if out is None else out.device)
+    values = blank_tensor((int(steps),), kind) if bare else _spaced(start, end, int(steps), kind, None)
+    return _finish(into(out, values, "linspace"), requires_grad)  # type: ignore[no-any-return]
 
 
 def _spaced_dtype(name: str, start: Any, end: Any, out: Any, given: dtype | None) -> dtype:
@@ -411,13 +414,15 @@ def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, out: Any =
     """base to the power of `steps` numbers from start to end."""
     _check_steps("logspace", steps)
     start, end = _ends("logspace", start, end)
+    if out is not None:
+        must_fit("logspace", out, dtype, layout, device)
     kind = _spaced_dtype("logspace", start, end, out, dtype)
     if steps > 1:
         refuse_dtype("logspace", kind)
     start, end = fit(start, kind, "logspace"), fit(end, kind, "logspace")
-    if out is None and device is not None and _bare(device):
-        return blank_tensor((int(steps),), kind, None, requires_grad)  # type: ignore[no-any-return]
-    return _finish(into(out, _spaced(start, end, int(steps), kind, float(base)), "logspace"), requires_grad)  # type: ignore[no-any-return]
+    bare = _bare(device if out is None else out.device)
+    values = blank_tensor((int(steps),), kind) if bare else _spaced(start, end, int(steps), kind, float(base))
+    return _finish(into(out, values, "logspace"), requires_grad)  # type: ignore[no-any-return]
 
 
 @operation(name="eye_values")
@@ -432,10 +437,12 @@ def eye(n: int, m: int | None = None, *, out: Any = None, dtype: dtype | None = 
     n, m = whole("eye", "n", n), m if m is None else whole("eye", "m", m)
     if n < 0 or (m is not None and m < 0):
         raise RuntimeError(f"eye(): n must be greater or equal to 0, got {n if n < 0 else m}")
+    if out is not None:
+        must_fit("eye", out, dtype, layout, device)
     kind = dtype or (dtypes.get_default_dtype() if out is None else out.dtype)
-    if out is None and device is not None and _bare(device):
-        return blank_tensor((n, n if m is None else m), kind, None, requires_grad)  # type: ignore[no-any-return]
-    return _finish(into(out, _eye(n, n if m is None else m, kind), "eye"), requires_grad)  # type: ignore[no-any-return]
+    wide = n if m is None else m
+    values = blank_tensor((n, wide), kind) if _bare(device if out is None else out.device) else _eye(n, wide, kind)
+    return _finish(into(out, values, "eye"), requires_grad)  # type: ignore[no-any-return]
 
 
 def _indices(row: int, col: int, offset: int, lower: bool) -> list[list[int]]:

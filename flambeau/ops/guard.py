@@ -258,6 +258,7 @@ def _compiled(guarded: Guarded, parameters: list[inspect.Parameter]) -> CodeType
         n, d = names[i], defaults[i]
         usual = f"{n} is not {d} and " if d is None or d is True or d is False else ""  # a comparison that costs less
         usual += f"{n} is not {not d} and " if usual and bool in classes and d is not None else ""
+        usual += "not former and " if "former" in names else ""  # numbers stand before tensors there (ops/former_orders.py)
         checks += [f"if {usual}{n}.__class__ not in '@CLASSES{i}':", asked]
         if asks_for_dtype(guarded.name, names[i]):
             checks.append(f" of_type_ = '@OF_TYPE'; {names[i]} = of_type_({names[i]})")

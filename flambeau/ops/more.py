@@ -3,6 +3,7 @@ installation of joining.py, numeric.py and foreach.py into the torch namespace a
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Sequence
 from sys import getrefcount
@@ -13,6 +14,7 @@ from flambeau.layouts import strided
 from flambeau.ops import foreach, joining, numeric
 from flambeau.ops.dtype_rules import refuse_dtype
 from flambeau.ops.elementwise import conj, conj_physical, neg_view
+from flambeau.ops.former_orders import formerly
 from flambeau.ops.linear import addbmm, addmm, mm
 from flambeau.ops.named import public
 from flambeau.ops.wrapper import MISSING
@@ -122,13 +124,19 @@ def resize_(self: Tensor, *sizes: Any, size: Any = MISSING, memory_format: Any =
     return self
 
 
-def addbmm_(self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+def addbmm_(self: Tensor, batch1: Tensor, batch2: Tensor, *former: Any, beta: Any = 1, alpha: Any = 1) -> Tensor:
     """In-place form of `addbmm`; as PyTorch's, it resizes a tensor that is repeated along dims of the result."""
+    if former:
+        return formerly("addbmm_", addbmm_, 3, (self, batch1, batch2, *former), {})  # type: ignore[no-any-return]
     batch1, batch2 = make_ready(self, (batch1, batch2), "addbmm_")
     result = addbmm(self, batch1, batch2, beta=beta, alpha=alpha)
     if tuple(result.shape) != tuple(self.shape):
         resize_(self, tuple(result.shape))
     return assign(self, result, "addbmm_", True)
+
+
+_shown = inspect.signature(addbmm_)  # without the former order
+addbmm_.__signature__ = _shown.replace(parameters=[p for p in _shown.parameters.values() if p.kind is not p.VAR_POSITIONAL])  # type: ignore[attr-defined]
 
 
 def resize_as_(input: Tensor, the_template: Tensor, *, memory_format: Any = None) -> Tensor:

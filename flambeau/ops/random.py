@@ -14,6 +14,7 @@ from flambeau.foreign import refuse
 from flambeau.layouts import strided
 from flambeau.ops.at_hand import at_hand, within
 from flambeau.ops.dtype_rules import refuse_dtype
+from flambeau.ops.given_out import given_back, must_fit
 from flambeau.ops.shape import sizes_of
 from flambeau.ops.signatures import a_dtype, type_name, whole
 from flambeau.ops.tied import tied_to
@@ -187,11 +188,10 @@ def _make(shape: tuple[int, ...], d: dtype, generator: Any, kind: str, requires_
     return t.requires_grad_() if requires_grad else t
 
 
-def _drawn_into(out: Any, shape: tuple[int, ...], d: dtype | None, name: str, draw: Any) -> Any:
-    """`out` with new elements, drawn in the order of its addresses."""
-    if d not in (None, out.dtype):
-        raise RuntimeError(f"{name}(): dtype {d.name} does not match dtype of out parameter ({out.dtype.name})")  # type: ignore[union-attr]
-    return draw(out if tuple(out.shape) == shape else out.resize_(shape))
+def _drawn_into(out: Any, shape: tuple[int, ...], options: tuple[Any, ...], requires_grad: bool, name: str, draw: Any) -> Any:
+    """`out` with new elements, drawn in the order of its addresses. `options`: dtype, layout and device as given."""
+    must_fit(name, out, *options)
+    return given_back(draw(out if tuple(out.shape) == shape else out.resize_(shape)), requires_grad)
 
 
 @draws
@@ -200,7 +200,7 @@ def rand(*sizes: Any, size: Any = None, generator: Any = None, out: Any = None, 
     """Uniform numbers in [0, 1)."""
     shape = _shape("rand", sizes, size)
     if out is not None:
-        return _drawn_into(out, shape, dtype, "rand", lambda t: uniform_(t, generator=generator))  # type: ignore[no-any-return]
+        return _drawn_into(out, shape, (dtype, layout, device), requires_grad, "rand", lambda t: uniform_(t, generator=generator))  # type: ignore[no-any-return]
     return _make(shape, _floating(dtype, "rand"), generator, "uniform", requires_grad, device)  # type: ignore[no-any-return]
 
 
@@ -210,7 +210,7 @@ def randn(*sizes: Any, size: Any = None, generator: Any = None, out: Any = None,
     """Numbers of the standard normal distribution."""
     shape = _shape("randn", sizes, size)
     if out is not None:
-        return _drawn_into(out, shape, dtype, "randn", lambda t: normal_(t, generator=generator))  # type: ignore[no-any-return]
+        return _drawn_into(out, shape, (dtype, layout, device), requires_grad, "randn", lambda t: normal_(t, generator=generator))  # type: ignore[no-any-return]
     return _make(shape, _floating(dtype, "randn"), generator, "normal", requires_grad, device)  # type: ignore[no-any-return]
 
 
@@ -284,7 +284,8 @@ def randint(*args: Any, generator: Any = None, out: Any = None, dtype: dtype | N
     if low >= high:
         raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
     if out is not None:
-        return _drawn_into(out, sizes_of((size,)), dtype, "randint", lambda t: random_(t, low, high, generator=generator))  # type: ignore[no-any-return]
+        draw = lambda t: random_(t, low, high, generator=generator)  # noqa: E731
+        return _drawn_into(out, sizes_of((size,)), (dtype, layout, device), requires_grad, "randint", draw)  # type: ignore[no-any-return]
     d = dtypes.int64 if dtype is None else a_dtype("randint", dtype)
     refuse_dtype("random", d)
     if d in dtypes.NAMED:
@@ -317,9 +318,11 @@ def randperm(n: int, *, generator: Any = None, out: Any = None, dtype: dtype = d
     n = whole("randperm", "n", n)
     if n < 0:
         raise RuntimeError(f"n must be non-negative, got {n}")
+    if out is not None:  # the dtype that is the default is taken beside an `out` of any
+        must_fit("randperm", out, None if dtype is dtypes.int64 else dtype, layout, device)
     t = _filled((n,), dtypes.int64, lambda a, m: _state(generator).permutation(a, m), device)
     t = t if dtype is dtypes.int64 else t.to(a_dtype("randperm", dtype))  # type: ignore[attr-defined]
-    return into(out, t, "randperm")
+    return given_back(into(out, t, "randperm"), requires_grad)  # type: ignore[no-any-return]
 
 
 def _fill_in_place(self: Tensor, fill: Any, name: str) -> Tensor:
@@ -525,7 +528,7 @@ def bernoulli(input: Tensor, p: float | None = None, *, generator: Any = None, o
     if out is not None:
         if p is None and input.requires_grad and local.main.grad_enabled:
             raise RuntimeError("bernoulli(): functions with out=... arguments don't support automatic differentiation, but input requires grad.")
-        return _drawn_into(out, shape, None, "bernoulli", draw)  # type: ignore[no-any-return]
+        return _drawn_into(out, shape, (), False, "bernoulli", draw)  # type: ignore[no-any-return]
     drawn = draw(empty(shape, dtype=input.dtype, device=input._meta.device))
     return tied_to(drawn, input) if p is None else drawn
 
@@ -538,7 +541,8 @@ def normal(mean: Any, std: Any = 1.0, size: Any = None, *, generator: Any = None
         from flambeau.ops.creation import empty
 
         if out is not None:
-            return _drawn_into(out, sizes_of((size,)), dtype, "normal", lambda t: normal_(t, mean, std, generator=generator))  # type: ignore[no-any-return]
+            draw = lambda t: normal_(t, mean, std, generator=generator)  # noqa: E731
+            return _drawn_into(out, sizes_of((size,)), (dtype, layout, device), requires_grad, "normal", draw)  # type: ignore[no-any-return]
         t = normal_(empty(size, dtype=dtype, device=device), mean, std, generator=generator)
         return t.requires_grad_() if requires_grad else t
     from flambeau.ops.shape import broadcast_tensors

@@ -47,3 +47,30 @@ def test_complex_ends(name: str, ends: tuple[complex, complex]) -> None:
         for module in (flambeau, torch):
             with pytest.raises(RuntimeError):
                 getattr(module, name)(*ends, 5, dtype=module.float32)
+
+
+OPTIONS = (
+    {"device": "meta"}, {"device": "cpu"}, {"layout": "sparse_coo"}, {"layout": "strided"}, {"dtype": "float64"}, {"dtype": "float32"}, {"dtype": "int32"},
+    {"requires_grad": True},
+)  # fmt: skip
+
+
+def with_options(m: Any, name: str, options: dict[str, Any], device: str) -> Any:
+    out = m.empty(2, 2, device=device) if name == "eye" else m.empty(4, device=device)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            call = {**CALLS, "randperm": (4,)}[name]
+            result = getattr(m, name)(*call, out=out, **{k: getattr(m, v) if k in ("dtype", "layout") else v for k, v in options.items()})
+    except RuntimeError as error:
+        return "does not match" in str(error)
+    return result is out, str(out.device), out.requires_grad, str(out.dtype).rpartition(".")[2], str(out.layout).rpartition(".")[2]
+
+
+@pytest.mark.parametrize("name", [*CALLS, "randperm"])
+def test_options_beside_out(name: str) -> None:
+    for options in OPTIONS:
+        assert with_options(flambeau, name, options, "cpu") == with_options(torch, name, options, "cpu"), options
+    if name != "randperm":
+        for options in ({"device": "cpu"}, {"device": "meta"}, {}):
+            assert with_options(flambeau, name, options, "meta") == with_options(torch, name, options, "meta"), options

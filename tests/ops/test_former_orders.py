@@ -28,6 +28,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "addr": lambda m: (m.addr(2, m.ones(2, 2), 3, m.ones(2), m.arange(2.0)), m.ones(2, 2).addr_(2, 3, m.ones(2), m.arange(2.0))),
     "baddbmm": lambda m: (m.baddbmm(2, m.ones(1, 2, 2), 3, m.ones(1, 2, 2), m.ones(1, 2, 2)), m.ones(1, 2, 2).baddbmm_(2, m.ones(1, 2, 2), m.ones(1, 2, 2))),
     "addbmm": lambda m: (m.addbmm(2, m.ones(2, 2), 3, m.ones(1, 2, 2), m.ones(1, 2, 2)),),
+    "addbmm in place": lambda m: (m.ones(2, 2).addbmm_(2, m.ones(1, 2, 2), m.ones(1, 2, 2)), m.ones(2, 2).addbmm_(2, 3, m.ones(1, 2, 2), m.ones(1, 2, 2))),
     "max of two, out": lambda m: (m.max(m.arange(3.0), m.ones(3), out=m.empty(3)), m.min(m.arange(3.0), m.ones(3), out=m.empty(3))),
     "max over a dim, out": lambda m: tuple(m.max(m.eye(3), 1, out=(m.empty(3), m.empty(3, dtype=m.int64)))),
 }
