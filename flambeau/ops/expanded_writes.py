@@ -5,6 +5,7 @@ PyTorch writes the elements that are meant, in order, and leaves the others alon
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from flambeau.compiler.graph import may_repeat
@@ -77,17 +78,22 @@ def fill(name: str, x: Tensor, *args: Any) -> Tensor:
     return x
 
 
-def _shares_places(m: Meta) -> bool:
+def shares_places(m: Meta) -> bool:
     """Whether elements of a tensor are one place of memory though no dim was expanded, as in the windows of `unfold`."""
     return m.numel > 1 and 0 not in m.strides and not m.bits and may_repeat(m.shape, m.strides)
 
 
-def agreeing(x: Tensor, result: Tensor) -> Tensor:
-    """What to write to x where a function has changed some elements: of those that are one place all are what the last change there says, as one that is
-    left alone must not undo the write to its place by another one. The gradient of a place goes to one of them. The result itself, of most layouts of x."""
+def agreeing(x: Tensor, result: Tensor, again: Callable[[Any], Any] | None = None) -> Tensor:
+    """What to write to x where a function has written some elements: of those that are one place all are what the last write there says, as one that is
+    left alone must not undo the write to its place by another one. The gradient of a place goes to one of them. The result itself, of most layouts of x.
+
+    `again` is the function for another x: what does not depend on x is written, also where it is the number that was there. Of functions that add, only
+    what changes is.
+    """
     m = x._meta
-    if not _shares_places(m):
+    if not shares_places(m):
         return result
+    from flambeau.grad_modes import no_grad
     from flambeau.ops.concatenated import cat
     from flambeau.ops.creation import arange
     from flambeau.ops.indexing import index_put
@@ -96,6 +102,9 @@ def agreeing(x: Tensor, result: Tensor) -> Tensor:
     places: Any = arange(reach).as_strided(m.shape, m.strides).reshape(-1)  # type: ignore[attr-defined]
     old, new = x.detach(), result.detach()
     same = (old == new) | ((old != old) & (new != new))
+    if again is not None:
+        with no_grad():
+            same = same & (again(x.new_zeros(m.shape)) != again(x.new_ones(m.shape)))
     content = cat([x.as_strided((reach,), (1,), x.storage_offset()), x.reshape(-1)[:1]])  # and one behind the last place, which nobody reads
     changed = index_put(content, (places.masked_fill(same.reshape(-1), reach),), result.to(x.dtype).reshape(-1))
     found: Any = changed[places]

@@ -583,7 +583,7 @@ def index_put_(input: Tensor, indices: Any, values: Tensor, accumulate: bool = F
     fills = not accumulate and _fills_by_mask(items, values)
     refuse_overlaps(input, indices if fills else (values, *indices), "index_put_")
     (values,) = make_ready(input, (values,), "index_put_")
-    return assign(input, index_put(input, indices, values, accumulate), "index_put_")
+    return assign(input, index_put(input, indices, values, accumulate), "index_put_", again=lambda t: index_put(t, indices, values, accumulate))
 
 
 def _given_value(self: Tensor, value: Any) -> Any:
@@ -639,7 +639,7 @@ def setitem(self: Tensor, index: Tensor | Any, value: Tensor | Any) -> Tensor:
         wide = mask.reshape((*mask.shape, *([1] * (self.ndim - mask.ndim))))
         refuse_overlaps(self, (wide,), "masked_fill_")
         make_ready(self, (), "__setitem__")
-        assign(self, agreeing(self, self.masked_fill(wide, flat)), "__setitem__")
+        assign(self, agreeing(self, self.masked_fill(wide, flat), lambda t: t.masked_fill(wide, flat)), "__setitem__")
         return self
     x, tensors = _basic(self, items)
     if all_none(tensors):
@@ -654,8 +654,9 @@ def setitem(self: Tensor, index: Tensor | Any, value: Tensor | Any) -> Tensor:
         apart, value = True, value.to(x.dtype)
     refuse_overlaps(x, tensors if apart else (value, *tensors), "index_put_")
     (value,) = make_ready(x, (value,), "__setitem__")
-    result = _index_put_op(x, [t for t in tensors if t is not None], value, present, "set")
-    assign(x, agreeing(x, result), "__setitem__")
+    used = [t for t in tensors if t is not None]
+    result = _index_put_op(x, used, value, present, "set")
+    assign(x, agreeing(x, result, lambda t: _index_put_op(t, used, value, present, "set")), "__setitem__")
     return self
 
 
@@ -988,6 +989,7 @@ def install_methods(cls: Any) -> None:
         """In-place form of `scatter`."""
         refuse_unlike(self, (index, src), "scatter_", lambda: scatter(self, dim, index, src, value=value, reduce=reduce))
         (src,) = make_ready(self, (src,), "scatter_")
-        return assign(self, scatter(self, dim, index, src, value=value, reduce=reduce), "scatter_")
+        again = partial(scatter, dim=dim, index=index, src=src, value=value, reduce=reduce)
+        return assign(self, again(self), "scatter_", again=again)
 
     cls.scatter_ = scatter_

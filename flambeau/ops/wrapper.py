@@ -435,7 +435,7 @@ def not_cast(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def make_inplace(op: Operation) -> Callable[..., Any]:
     """`name_`: the operation, then its result written over its first argument."""
-    from flambeau.trace.mutation import assign, replace
+    from flambeau.trace.mutation import PARTIAL, assign, replace
     from flambeau.trace.overlap import refuse_overlap
 
     function = not_cast(op.function) if op.name in _LISTED_IN_PLACE else op.function
@@ -455,12 +455,18 @@ def make_inplace(op: Operation) -> Callable[..., Any]:
     if function is op.function:  # what `replace` does, where the edge is known
         single = ("tensor", "tensor?", "operand", "operand?", "exponent")
         read = [n for n, kind in zip(op.names, op.kinds, strict=True) if n != first and kind in single]
-        source += ["    if step_ is not None:", f"        t_ = step_({', '.join(arguments)})", "        if t_ is not None:"]
+        partial = name in PARTIAL  # where elements share memory it has to be known which of them are written
+        known = f"step_ is not None and ({first}.__class__ is not T_ or not shares_places({first}._meta))" if partial else "step_ is not None"
+        source += [f"    if {known}:", f"        t_ = step_({', '.join(arguments)})", "        if t_ is not None:"]
         for n in read:  # other views of the memory that is written to
             shared = f"{n}.__class__ is T_ is {first}.__class__ and {n}._storage is {first}._storage is not None"
             source.append(f"            if {shared}: refuse({first}, {n}, NAME)")
         source.append(f"            return assign({first}, t_, NAME, True)")
         scope["refuse"] = refuse_overlap
+        if partial:
+            from flambeau.ops.expanded_writes import shares_places
+
+            scope["shares_places"] = shares_places
     if len(op.names) > 1 and op.kinds[1] in ("operand", "exponent"):  # `a += b`: the other operand's own method gets its chance
         source.append(f"    if {op.names[1]}.__class__ is not T_ and foreign({op.names[1]}) and from_operator(): return NotImplemented")
         scope |= {"foreign": _is_anothers, "from_operator": _from_operator}

@@ -138,11 +138,13 @@ def _is_same_data(target: Tensor, source: Tensor, name: str) -> bool:
     return bool(sm.ndim) and assigned_strides(m, sm) == m.strides  # one number is filled in
 
 
-def assign(target: Tensor, source: Tensor, name: str = "copy_", fresh: bool = False, settled: bool = False) -> Tensor:
+def assign(
+    target: Tensor, source: Tensor, name: str = "copy_", fresh: bool = False, settled: bool = False, again: Callable[[Any], Any] | None = None
+) -> Tensor:
     """Overwrite the elements of `target` with `source`, broadcast to its shape and cast to its dtype.
 
     `fresh`: nobody else holds `source`, so its value can become the storage's without a copy. `settled`: other tensors on the
-    storage have been made stale already.
+    storage have been made stale already. `again`: what has made `source`, for another target, of functions that write some elements.
     """
     if native_writes is not None and not settled:
         owner = target._storage
@@ -150,8 +152,8 @@ def assign(target: Tensor, source: Tensor, name: str = "copy_", fresh: bool = Fa
         if (owner is None or source._storage is not owner) and native_writes([target], [source], fresh):
             return target
     tr = local.trace
-    if name in _PARTIAL:
-        source = agreeing(target, source)
+    if name in PARTIAL:
+        source = agreeing(target, source, again)
     if type(tr) is not Trace:
         if isinstance(tr, Fragment):
             raise RuntimeError(f"{name}: an operation's body must not write in place")
@@ -454,7 +456,7 @@ def refuse_one_of_many(target: Tensor, name: str) -> None:
 
 
 @upward
-def agreeing(x: Tensor, result: Tensor) -> Tensor:
+def agreeing(x: Tensor, result: Tensor, again: Callable[[Any], Any] | None = None) -> Tensor:
     """A result in which elements that are one place of x agree; most often the result itself (ops/expanded_writes.py)."""
     raise NotImplementedError
 
@@ -510,7 +512,8 @@ def replace(function: Callable[..., Tensor], target: Tensor, args: Sequence[Any]
     result = while_set(tr, "held", True, function, read, *args, **kwargs)
     if hasattr(result, "_become"):  # of a dense tensor and a sparse one
         result = result.to_dense()
-    return assign(target, result, name, fresh=True)
+    again = (lambda t: function(t, *args, **kwargs)) if name in PARTIAL else None
+    return assign(target, result, name, fresh=True, again=again)
 
 
 def into_sparse(target: Any, result: Any) -> Tensor:
@@ -801,7 +804,7 @@ def can_cast(source: dtypes.dtype, target: dtypes.dtype) -> bool:
 
 
 # Functions that write some elements and leave the others alone.
-_PARTIAL = frozenset(
+PARTIAL = frozenset(
     "index_put_ index_fill_ index_copy_ index_add_ index_reduce_ masked_fill_ masked_scatter_ scatter_ scatter_add_ scatter_reduce_ put_ fill_diagonal_".split()
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -23,7 +24,7 @@ WRITES: dict[str, Write] = {
     "index_copy_": lambda m, v: v.index_copy_(1, m.tensor([1]), m.full((4, 1), 7.0)),
     "index_add_": lambda m, v: v.index_add_(1, m.tensor([1]), m.full((4, 1), 7.0)),
     "index_put_": lambda m, v: v.index_put_((m.arange(4), m.tensor([1])), m.tensor(7.0)),
-    "masked_scatter_": lambda m, v: v.masked_scatter_(m.tensor([[True, False]] * 4), m.arange(8.0)),
+    "masked_scatter_": lambda m, v: v.masked_scatter_(m.tensor([[True, False]] * 4), m.arange(8.0) + 0.5),
     "fill_diagonal_": lambda m, v: v.fill_diagonal_(7),
     "nothing": lambda m, v: v.masked_fill_(m.tensor(False), 7),
 }
@@ -64,3 +65,44 @@ def test_what_is_written_gets_its_gradient_once() -> None:
     windows[:, flambeau.tensor([1])] = given
     (windows * windows).sum().backward()
     assert given.grad is not None and given.grad.tolist() == [[36.0], [36.0], [36.0], [18.0]]  # the places are in two windows, and the last in one
+
+
+def _equal_numbers(m: Any, seed: int, marked: bool) -> Any:
+    """A write of numbers to windows that mostly hold them already: the leaf, what is written, and the memory afterwards. `marked`: of nines to zeros."""
+    rng = random.Random(seed)
+    before, after = [float(rng.randrange(2)) for _ in range(6)], [[float(rng.randrange(2)) for _ in range(2)] for _ in range(5)]
+    given = (m.zeros(6) if marked else m.tensor(before)).requires_grad_()
+    numbers = (m.full((5, 2), 9.0) if marked else m.tensor(after)).requires_grad_()
+    x = given * 1
+    v, rows, how = x.unfold(0, 2, 1), sorted(rng.sample(range(5), rng.randrange(1, 6))), rng.randrange(7)
+    mask = m.tensor([[rng.randrange(2) == 0 for _ in range(2)] for _ in range(5)])
+    some = numbers[: len(rows)]
+    if how == 0:
+        v[m.tensor(rows)] = some
+    elif how == 1:
+        v.index_put_((m.tensor(rows),), some)
+    elif how == 2:
+        v.index_copy_(0, m.tensor(rows), some)
+    elif how == 3:
+        v[mask] = numbers[0, 0]
+    elif how == 4:
+        v.masked_fill_(mask, numbers[0, 0])
+    elif how == 5:
+        v.index_fill_(0, m.tensor(rows), numbers[0, 0])
+    else:
+        v.scatter_(0, m.tensor([[r, r] for r in rows]), some)
+    return given, numbers, x
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_numbers_that_were_there_before_are_written_too(seed: int) -> None:
+    """The last write to a place counts, and what was there has no gradient, also where both are one number. What is written has one, as in PyTorch."""
+    for _ in range(3):
+        leaf, numbers, x = _equal_numbers(flambeau, seed, marked=False)
+        _, their_numbers, theirs = _equal_numbers(oracle, seed, marked=False)
+        assert x.tolist() == theirs.tolist()
+        theirs.sum().backward()
+        written = [n == 9 for n in _equal_numbers(oracle, seed, marked=True)[2].tolist()]
+        x.sum().backward()
+        assert leaf.grad is not None and leaf.grad.tolist() == [0.0 if w else 1.0 for w in written]
+        assert numbers.grad is not None and numbers.grad.tolist() == their_numbers.grad.tolist()
