@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 import flambeau as ft
+from flambeau.trace import tiers
 
 torch = pytest.importorskip("torch")
 
@@ -137,3 +139,30 @@ def test_a_long_history() -> None:
         h.item()
     (g,) = ft.autograd.grad(h.sum(), x)
     assert g.item() == 1.0 and w.grad is None
+
+
+@pytest.mark.parametrize("tier", [tiers.PIECES, tiers.MIXED, tiers.WHOLE])
+@pytest.mark.parametrize(("first", "looked", "of_leaf"), list(itertools.product((True, False), repeat=3)))
+def test_where_targets_are_is_asked_after_the_roots(tier: int, first: bool, looked: bool, of_leaf: bool) -> None:
+    """A root may end the piece that it is in, and with it the places that targets had: a gradient lost the share of the other root."""
+
+    def gradient(m: Any) -> Any:
+        leaf = m.tensor([1.0, 2.0, 3.0], requires_grad=True)
+        target = leaf if of_leaf else leaf * 2
+        if not of_leaf:
+            target.tolist()
+        products, total = target * 3, target.sum()
+        if looked:
+            products.tolist()
+        roots, gradients = [total, products], [None, m.tensor([1.0, 10.0, 100.0])]
+        if not first:
+            roots, gradients = roots[::-1], gradients[::-1]
+        (found,) = m.autograd.grad(roots, [target], gradients)
+        return found.tolist()
+
+    before, tiers.MODE[0] = tiers.MODE[0], tier
+    try:
+        for _ in range(6):
+            assert gradient(ft) == gradient(torch)
+    finally:
+        tiers.MODE[0] = before
