@@ -411,6 +411,10 @@ def __getattr__(name: str) -> Any:
         return found
     if name.startswith("__"):
         raise AttributeError(name)
+    if name == "Storage":  # of the default dtype, which may change
+        from flambeau.storage import legacy_storage_class
+
+        return legacy_storage_class(get_default_dtype())
     from flambeau.names import otherwise
 
     return otherwise("torch", name, globals())

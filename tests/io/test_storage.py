@@ -221,3 +221,16 @@ def test_names_of_legacy_classes():
     ours, theirs = (m.storage._dtype_to_storage_type_map() for m in (flambeau, torch))
     assert {str(d).rpartition(".")[2]: name for d, name in ours.items()} == {str(d).rpartition(".")[2]: name for d, name in theirs.items()}
     assert flambeau.storage._storage_type_to_dtype_map()["FloatStorage"] is flambeau.float32
+
+
+def test_storage_of_the_default_dtype() -> None:
+    for module in BOTH:
+        before = module.get_default_dtype()
+        try:
+            found = []
+            for kind in (module.float32, module.float64, module.float16):
+                module.set_default_dtype(kind)
+                found.append((module.Storage.__name__, module.Storage(3).dtype is kind))
+            assert found == [("FloatStorage", True), ("DoubleStorage", True), ("HalfStorage", True)]
+        finally:
+            module.set_default_dtype(before)
