@@ -389,7 +389,7 @@ _inner_modules.install()
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY_MODULES, *_LAZY_NAMES, *_FROM_FUNCTIONAL})
+    return sorted({*globals(), *_LAZY_MODULES, *_LAZY_NAMES, *_FROM_FUNCTIONAL, "Storage"})
 
 
 def __getattr__(name: str) -> Any:
