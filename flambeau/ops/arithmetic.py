@@ -109,6 +109,15 @@ def _quotient(a: Any, b: Any) -> Any:
     return prim.div(*promote_float(a, b))
 
 
+def _rounded(primitive: Any, a: Any, b: Any) -> Any:
+    """A quotient rounded to a whole number. 16 bits over one number are divided in float32, by the number as it is, and rounded last."""
+    d = result_type(a, b)
+    if d in _NARROW and (not hasattr(b, "_meta") or b._meta.numel == 1):
+        w = dtypes.float32
+        return convert(primitive(convert(a, w), convert(b, w)), d)
+    return primitive(*promote(a, b))
+
+
 @operation(method=True, inplace=True, out=True, aliases=("divide",))
 @over_operands
 def div(input: Tensor | Number, other: Tensor | Number, *, rounding_mode: str | None = None) -> Tensor:
@@ -118,9 +127,9 @@ def div(input: Tensor | Number, other: Tensor | Number, *, rounding_mode: str | 
     if hasattr(input, "_meta"):
         refuse_dtype(f"div_{rounding_mode}", input._meta.dtype)
     if rounding_mode == "floor":
-        return prim.div_floor(*promote(input, other))
+        return _rounded(prim.div_floor, input, other)
     if rounding_mode == "trunc":
-        return prim.div_trunc(*promote(input, other))
+        return _rounded(prim.div_trunc, input, other)
     raise RuntimeError(f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '{rounding_mode}'")
 
 
@@ -138,7 +147,8 @@ _NO_SLOPE = "derivative for aten::floor_divide is not implemented."
 @over_operands
 def floor_divide(input: Tensor | Number, other: Tensor | Number) -> Tensor:
     """The quotient rounded towards minus infinity."""
-    quotient = prim.div_floor(*promote(prim.detach(input) if hasattr(input, "_meta") else input, prim.detach(other) if hasattr(other, "_meta") else other))
+    a, b = [prim.detach(x) if hasattr(x, "_meta") else x for x in (input, other)]
+    quotient = _rounded(prim.div_floor, a, b)
     return tied(quotient, *[x for x in (input, other) if hasattr(x, "_meta")], refused=_NO_SLOPE)
 
 

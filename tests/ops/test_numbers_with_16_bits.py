@@ -41,3 +41,23 @@ def test_values_are_pytorchs(name: str, kind: str) -> None:
         assert result.dtype is getattr(m, kind)
         results.append(result.float().numpy())
     assert (results[0] != results[1]).mean() <= 0.001  # alpha * b + a may be fused or not
+
+
+@pytest.mark.parametrize("kind", ["bfloat16", "float16"])
+def test_whole_quotients(kind: str) -> None:
+    """Over one number 16 bits are divided in float32, by the number as it is; over several they are rounded before the quotient is."""
+    calls: dict[str, Any] = {
+        "floor": lambda m, a, b: m.div(a, b, rounding_mode="floor"), "trunc": lambda m, a, b: m.div(a, b, rounding_mode="trunc"), "//": lambda m, a, b: a // b,
+        "in place": lambda m, a, b: a.clone().div_(b, rounding_mode="trunc"),
+    }  # fmt: skip
+    divisors: dict[str, Any] = {
+        "number": lambda m, d: 0.3, "another": lambda m, d: -0.9453125, "no dims": lambda m, d: m.tensor(-0.9453125, dtype=d), "zero": lambda m, d: 0.0,
+        "one dim": lambda m, d: m.tensor([0.3], dtype=d), "wide": lambda m, d: m.tensor(0.3, dtype=m.float64),
+        "several": lambda m, d: m.full((2000,), -0.9453125, dtype=d), "itself": lambda m, d: (m.arange(1.0, 2001.0) * 0.11).cos().to(d),
+    }  # fmt: skip
+    for how, call in calls.items():
+        for what, divisor in divisors.items():
+            found, expected = [
+                call(m, ((m.arange(1.0, 2001.0) * 0.37).sin() * 9).to(getattr(m, kind)), divisor(m, getattr(m, kind))).float().tolist() for m in (ft, torch)
+            ]
+            assert found == pytest.approx(expected, abs=0, nan_ok=True), (how, what)
