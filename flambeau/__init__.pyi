@@ -148,6 +148,7 @@ QUInt2x4Storage: _Any
 QUInt4x2Storage: _Any
 QUInt8Storage: _Any
 ShortStorage: _Any
+Storage: _Any
 _LinAlgError: _Any
 __version__: _str
 def _amp_foreach_non_finite_check_and_unscale_(self: _Sequence[_Tensor], found_inf: _Tensor, inv_scale: _Tensor) -> None: ...
