@@ -6,11 +6,13 @@ from typing import Any
 
 import flambeau as torch
 from flambeau.compiler.graph import CODED_BLOCK
+from flambeau.compiler.kernels.coded_matmul import has_tiles
 from flambeau.ops.primitives.coded import coded_matmul, decoded, packed
 from flambeau.ops.registry import operation
+from flambeau.runtime.target import Target
 from flambeau.tensor import Tensor
 
-MANY_ROWS = 128  # of bfloat16, beyond which a product of that dtype with the decoded weight is faster than one with the codes
+MANY_ROWS = 128  # of bfloat16, beyond which a product of that dtype with the decoded weight is faster than one with the codes, without a matrix unit
 
 
 def is_group(group: int) -> bool:
@@ -43,7 +45,7 @@ def coded_linear(input: Tensor, codes: Tensor, scales: Tensor, zeros: Tensor, bi
     if torch.compiler.is_exporting():  # a program of ATen's operators: they have no product with codes
         return _exported(input, codes, scales, zeros, bits, group, bias)
     x = input.reshape(-1, count)
-    if input.dtype is torch.bfloat16 and x.shape[0] > MANY_ROWS:
+    if input.dtype is torch.bfloat16 and x.shape[0] > MANY_ROWS and not has_tiles(Target.host(), group, rows):
         found = x @ decoded(codes, scales, zeros, bits, group).to(torch.bfloat16).t()
     else:
         found = _product(x.float().contiguous(), codes.contiguous(), scales, zeros, bits, group)  # type: ignore[attr-defined]

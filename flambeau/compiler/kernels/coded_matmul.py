@@ -1,4 +1,5 @@
 """Products with coded weights: the codes are read as they lie, by few rows once, so that memory is the limit; by many as often as the second cache has them.
+Where there is a matrix unit, it multiplies many rows (coded_matmul_tiles.py).
 
     out[m, n] = sum over blocks b of scale[n, b] * (sum over k in b of x[m, k] * (code[n, k] - zero[n, b]))
 
@@ -20,11 +21,14 @@ from flambeau import dtypes
 from flambeau.compiler.emit.builder import Builder
 from flambeau.compiler.graph import CODED_BLOCK, Graph
 from flambeau.compiler.kernel import Kernel, Scratch, Word
+from flambeau.compiler.kernels.coded_matmul_tiles import FEWEST_ROWS, LANES, STEP, area_bytes, multiply_by_tiles
 from flambeau.compiler.kernels.description import describe
 from flambeau.compiler.kernels.matmul_blocking import round_up
 from flambeau.compiler.kernels.matmul_element import element_of
+from flambeau.compiler.kernels.matmul_tiles import configuration
 from flambeau.compiler.kernels.matrix_vector import horizontal_sum
 from flambeau.compiler.kernels.move_layout import address, reads
+from flambeau.runtime.target import Target
 from flambeau.runtime.untracked import record
 
 ROWS: Final = 4  # rows of weights at once: a block of x is loaded once for all
@@ -79,15 +83,28 @@ def make_coded_matmul(graph: Graph, node_index: int) -> list[Kernel]:
     if strides.pop("codes_column") != 1 or graph.values[x].strides[1] != 1:
         raise RuntimeError("coded_matmul: the numbers of a row, of x and of the codes, must lie one after another; use .contiguous()")
     words |= {"scratch": scratch, "area": area, "m": m, "k": k, "n": n, "per_group": group // block, **strides}
-    key = f"coded_matmul:{facts.key}:{graph.target.vector_bits}"
+    key, write, constants = f"coded_matmul:{facts.key}:{graph.target.vector_bits}", partial(_multiply, facts), []
+    if has_tiles(graph.target, group, n) and m >= FEWEST_ROWS:
+        area = round_up(area_bytes(k, block, bits), 64)
+        words |= {"scratch": Scratch(area), "area": area}
+        key, write, constants = f"{key}:tiles", partial(_multiply_by_tiles, facts), [configuration()]
     nbytes = graph.values[codes].numel
     return [
         describe(
-            "coded_matmul", key, partial(_multiply, facts), words, reads=reads(graph, *node.inputs), writes=node.outputs, units=n,
+            "coded_matmul", key, write, words, constants=constants, reads=reads(graph, *node.inputs), writes=node.outputs, units=n,
             bytes=nbytes + 8 * graph.values[scales].numel, operations=2 * m * n * k, nodes=(node_index,), grain=GRAIN,
             min_units_per_thread=max(1, THREAD_BYTES * n // max(nbytes * m, 1)),
         )
     ]  # fmt: skip
+
+
+def has_tiles(target: Target, group: int, n: int) -> bool:
+    """Whether the matrix unit multiplies many rows by n rows of codes in groups of this size."""
+    return "int8" in target.dots and "int8" in target.matrix_dtypes and min(group, CODED_BLOCK) % STEP == 0 and n % LANES == 0
+
+
+def _multiply_by_tiles(facts: Facts, b: Builder, w: dict[str, str]) -> None:
+    multiply_by_tiles(facts.bits, facts.block, partial(_prepare, b, facts), b, w)
 
 
 def _multiply(facts: Facts, b: Builder, w: dict[str, str]) -> None:
