@@ -227,7 +227,8 @@ def test_torchrun_comes_with_torch(installed: Environment, tmp_path: Path) -> No
 def _pip(place: Environment, *arguments: str) -> subprocess.CompletedProcess[str]:
     if not (place.site / "pip").exists():
         pytest.skip("pip is not installed")
-    environment = {**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INDEX": "1"}
+    outside = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}  # a tree in PYTHONPATH may have what pip wrote about it
+    environment = {**outside, "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INDEX": "1"}
     return processes.run([str(place.python), "-m", "pip", *arguments], capture_output=True, text=True, timeout=120, env=environment, cwd=place.folder)
 
 
