@@ -104,7 +104,7 @@ def test_a_weight_without_dims() -> None:
 
 
 def test_words() -> None:
-    with pytest.raises(IndexError, match=r"nll_loss\(\): index 1 is out of bounds"):  # of targets that are computed first
+    with pytest.raises(IndexError, match=r"nll_loss\(\): (index|Target) 1 is out of bounds"):  # of targets that are computed, now or when the loss is
         flambeau.nn.functional.nll_loss(flambeau.zeros(2, 0), flambeau.ones(2).long()).item()
     with pytest.raises(IndexError, match=r"Target 1 is out of bounds for dimension 1 with size 0"):
         flambeau.nn.functional.nll_loss(flambeau.zeros(2, 0), flambeau.tensor([-100, 1]))

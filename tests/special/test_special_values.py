@@ -119,8 +119,10 @@ def polynomials() -> None:
         CASES[f"{name} of a tensor"] = lambda m, name=name, orders=orders: getattr(m.special, name)(
             m.full((len(orders),), 0.3, dtype=m.float64), m.tensor(orders, dtype=m.float64)
         )
-        CASES[f"{name} float32"] = lambda m, name=name: getattr(m.special, name)(
-            m.tensor([2.0, -1.5, 1.0, -1.0, 0.3, 1.01]), m.tensor([130.0, 50.0, 513.0, 41.0, 200.0, 3.0])
+        # Legendre's of order 130 is infinite there in float32; PyTorch's is a NaN of infinite terms.
+        high = 60.0 if name == "legendre_polynomial_p" else 130.0
+        CASES[f"{name} float32"] = lambda m, name=name, high=high: getattr(m.special, name)(
+            m.tensor([2.0, -1.5, 1.0, -1.0, 0.3, 1.01]), m.tensor([high, 50.0, 513.0, 41.0, 200.0, 3.0])
         )
         CASES[f"{name} of ints"] = lambda m, name=name: getattr(m.special, name)(m.tensor([2, 1]), m.tensor([3, 50]))
 
