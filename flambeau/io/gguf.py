@@ -25,7 +25,9 @@ _STRING, _ARRAY = 8, 9
 _PLAIN: Final = {
     0: dtypes.float32, 1: dtypes.float16, 24: dtypes.int8, 25: dtypes.int16, 26: dtypes.int32, 27: dtypes.int64, 28: dtypes.float64, 30: dtypes.bfloat16,
 }  # fmt: skip
-_CODED: Final = {2: "Q4_0", 3: "Q4_1", 8: "Q8_0", 12: "Q4_K", 13: "Q5_K", 14: "Q6_K"}
+_CODED: Final = {
+    2: "Q4_0", 3: "Q4_1", 6: "Q5_0", 7: "Q5_1", 8: "Q8_0", 10: "Q2_K", 11: "Q3_K", 12: "Q4_K", 13: "Q5_K", 14: "Q6_K",
+}  # fmt: skip
 _NUMBER_OF: Final = {name: number for number, name in _CODED.items()} | {d: number for number, d in _PLAIN.items()}
 _NESTED: Final = 8  # arrays of arrays deeper than this are refused
 

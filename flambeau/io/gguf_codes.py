@@ -5,6 +5,10 @@ Layouts of the blocks: ggml's ggml-common.h. A type is (weights of a block, byte
     Q8_0    a float16 scale, 32 int8
     Q4_0    a float16 scale, 16 bytes: byte j has weight j in its low half and weight j + 16 in its high half; a weight is (code - 8) * scale
     Q4_1    a float16 scale and least value, 16 bytes as of Q4_0: code * scale + least
+    Q5_0    as Q4_0, with 4 bytes of fifth bits before the codes: (code - 16) * scale
+    Q5_1    as Q4_1, with 4 bytes of fifth bits before the codes
+    Q2_K    16 bytes: a scale and a least value of 4 bits for each 16 weights; 64 bytes of 2-bit codes; float16 d and m: code * (d s) - m l
+    Q3_K    32 bytes of third bits, 64 of 2-bit codes, 12 of 16 scales of 6 bits, a float16 d: (code - 4) * d * (s - 32)
     Q4_K    float16 scales d and m; 8 scales and 8 least values of 6 bits in 12 bytes; 128 bytes of 4-bit codes: code * (d s) - m l
     Q5_K    as Q4_K, with 32 bytes of fifth bits before the codes
     Q6_K    128 bytes of low 4 bits, 64 of high 2 bits, 16 int8 scales, a float16 d: (code - 32) * d * s
@@ -42,6 +46,42 @@ def _q4_1(blocks: Array) -> Array:
     return _half(blocks, 0) * _nibbles(blocks[:, 4:]).astype(np.float32) + _half(blocks, 2)
 
 
+def _fifth_bits(packed: Array) -> Array:
+    """(blocks, 32), 0 or 16: the bits of 4 bytes."""
+    return np.unpackbits(packed, axis=1, bitorder="little") << 4
+
+
+def _q5_0(blocks: Array) -> Array:
+    return _half(blocks, 0) * ((_nibbles(blocks[:, 6:]) | _fifth_bits(blocks[:, 2:6])).astype(np.float32) - np.float32(16))
+
+
+def _q5_1(blocks: Array) -> Array:
+    return _half(blocks, 0) * (_nibbles(blocks[:, 8:]) | _fifth_bits(blocks[:, 4:8])).astype(np.float32) + _half(blocks, 2)
+
+
+def _two_bits(packed: Array) -> Array:
+    """(blocks, 8, 32): of each 32 bytes the lowest two bits, then the next ones."""
+    rows = packed.reshape(len(packed), -1, 1, 32)
+    return ((rows >> np.array([0, 2, 4, 6], np.uint8)[None, None, :, None]) & 3).reshape(len(packed), -1, 32)
+
+
+def _q2_k(blocks: Array) -> Array:
+    scales, least = blocks[:, :16] & 15, blocks[:, :16] >> 4
+    d, m = _half(blocks, 80) * scales.astype(np.float32), _half(blocks, 82) * least.astype(np.float32)
+    codes = _two_bits(blocks[:, 16:80]).astype(np.float32).reshape(-1, 16, 16)
+    return (d[..., None] * codes - m[..., None]).reshape(-1, 256)
+
+
+def _q3_k(blocks: Array) -> Array:
+    packed = blocks[:, 96:108]
+    low = np.concatenate([packed[:, :8] & 15, packed[:, :8] >> 4], 1)
+    high = np.concatenate([(packed[:, 8:] >> np.uint8(at)) & 3 for at in (0, 2, 4, 6)], 1)
+    scales = _half(blocks, 108) * ((low | (high << 4)).astype(np.float32) - np.float32(32))
+    third = (blocks[:, None, :32] >> np.arange(8, dtype=np.uint8)[None, :, None]) & 1
+    codes = (_two_bits(blocks[:, 32:96]) | (third << 2)).astype(np.float32) - np.float32(4)
+    return (scales[..., None] * codes.reshape(-1, 16, 16)).reshape(-1, 256)
+
+
 def _six_bits(packed: Array) -> tuple[Array, Array]:
     """(scales, least values), (blocks, 8) each, of 12 bytes: six bits each, the last four of each kind in two places."""
     first, second, third = packed[:, :4], packed[:, 4:8], packed[:, 8:]
@@ -75,15 +115,14 @@ def _q5_k(blocks: Array) -> Array:
 def _q6_k(blocks: Array) -> Array:
     low = blocks[:, :128].reshape(-1, 2, 1, 64)
     low = np.concatenate([low & 15, low >> 4], 2).reshape(-1, 8, 32)
-    high = blocks[:, 128:192].reshape(-1, 2, 1, 32)
-    high = ((high >> np.array([0, 2, 4, 6], np.uint8)[None, None, :, None]) & 3).reshape(-1, 8, 32)
-    codes = (low | (high << 4)).astype(np.float32) - np.float32(32)
+    codes = (low | (_two_bits(blocks[:, 128:192]) << 4)).astype(np.float32) - np.float32(32)
     scales = _half(blocks, 208) * blocks[:, 192:208].view(np.int8).astype(np.float32)
     return (scales[..., None] * codes.reshape(-1, 16, 16)).reshape(-1, 256)
 
 
 CODED: Final[dict[str, tuple[int, int, _Decoder]]] = {
-    "Q4_0": (32, 18, _q4_0), "Q4_1": (32, 20, _q4_1), "Q8_0": (32, 34, _q8_0), "Q4_K": (256, 144, _q4_k), "Q5_K": (256, 176, _q5_k), "Q6_K": (256, 210, _q6_k),
+    "Q4_0": (32, 18, _q4_0), "Q4_1": (32, 20, _q4_1), "Q5_0": (32, 22, _q5_0), "Q5_1": (32, 24, _q5_1), "Q8_0": (32, 34, _q8_0),
+    "Q2_K": (256, 84, _q2_k), "Q3_K": (256, 110, _q3_k), "Q4_K": (256, 144, _q4_k), "Q5_K": (256, 176, _q5_k), "Q6_K": (256, 210, _q6_k),
 }  # fmt: skip
 
 

@@ -13,7 +13,9 @@ import flambeau as ft
 from flambeau.ao.quantization.weight_layers import CodedLinear
 from flambeau.io import gguf, gguf_codes
 
-HALVES = {"Q4_0": (0,), "Q8_0": (0,), "Q4_1": (0, 2), "Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,)}  # where blocks have numbers of 16 bits
+HALVES = {  # where blocks have numbers of 16 bits
+    "Q4_0": (0,), "Q4_1": (0, 2), "Q5_0": (0,), "Q5_1": (0, 2), "Q8_0": (0,), "Q2_K": (80, 82), "Q3_K": (108,), "Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,),
+}  # fmt: skip
 
 
 def _blocks(kind: str, count: int = 40) -> np.ndarray[Any, Any]:
