@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from flambeau.distributed.errors import DistBackendError
@@ -216,12 +217,22 @@ def _whole() -> Any:
     return MPI.COMM_WORLD
 
 
+def _part_together(communicator: Any) -> None:
+    """Those who went on without a rank wait for each other, for a while: who is still in the last collective needs what the others have sent."""
+    with suppress(Exception):  # another one has died since
+        request, until = communicator.Ibarrier(), time.monotonic() + _LEAVING
+        while not request.Test() and time.monotonic() < until:
+            time.sleep(_LOOK / 100)
+
+
 def leave(well: bool) -> None:
     """The process ends. Where all went well, what is still on its way arrives before."""
+    some = bool(_world) and _world[0] != _whole()  # MPI's own end would wait for those that have died
+    if well and some:
+        _part_together(_world[0])
     while _watch:
         _watch.pop().close()
     # MPI ends the process with an error where another rank has not come to its end, too. What this one has sent goes on its way meanwhile.
-    some = bool(_world) and _world[0] != _whole()  # MPI would wait for those that have died
     together = well and not some and bool(_library) and all(manager.leave(_LEAVING) for manager in _manager)
     while _progress:
         _progress.pop().close()
