@@ -29,8 +29,6 @@ from flambeau.compiler.kernel import Kernel
 from flambeau.compiler.place import assign_offsets
 from flambeau.compiler.plan import Plan
 from flambeau.compiler.schedule import Step
-from flambeau.dtypes import dtype
-from flambeau.exact import exact
 from flambeau.runtime import object_cache
 from flambeau.statistics import counters
 from flambeau.symbol_rows import SYMBOL, Rows, Texts, expressions_of, value_at, values_of
@@ -43,7 +41,7 @@ _FACTS: Final = 5  # of a variant: rows, guards, hints, untried sizes, name
 _SUFFIX: Final = ".plan"
 _PYTHON: Final = f"{sys.implementation.cache_tag} {sys.hexversion:x}"  # whose code it is
 _LEVEL: Final = 1  # of zlib
-_PLAIN: Final = frozenset((int, float, complex, bool, str, type(None), dtype, Sym, SymFloat))
+_PLAIN: Final[frozenset[type]] = stored_plan.PLAIN | {Sym, SymFloat}
 _UNREADABLE: Final = (ValueError, TypeError, KeyError, IndexError, ArithmeticError, EOFError, zlib.error)
 
 Guard = tuple[str, Any, Any, bool]
@@ -71,20 +69,7 @@ class Entry:
 
 def key_of(graph: Graph) -> str | None:
     """The name of the entry of a graph over symbols; None if it is too small, or has attributes that are no plain numbers and names."""
-    if len(graph.nodes) < FEWEST_NODES or not all(_is_plain(node.attrs) for node in graph.nodes if node.attrs):
-        return None
-    plain = Texts().plain
-    facts = (
-        graph.target.key(),
-        graph.inputs, graph.parameters, graph.outputs, graph.updates,
-        [(plain(tuple(v.shape)), v.dtype.name, plain(v.strides), plain(v.offset), v.base, plain(v.dynamic)) for v in graph.values],
-        [(node.op, node.inputs, node.outputs, exact(plain(node.attrs))) for node in graph.nodes],
-    )  # fmt: skip
-    return "plan over symbols:" + hashlib.sha256(repr(facts).encode()).hexdigest()
-
-
-def _is_plain(x: Any) -> bool:
-    return type(x) in _PLAIN or (type(x) is tuple and all(_is_plain(y) for y in x))
+    return stored_plan.name_of("plan over symbols", graph, FEWEST_NODES, _PLAIN, Texts().plain)
 
 
 # -- Reading ----------------------------------------------------------------------------------------------------------

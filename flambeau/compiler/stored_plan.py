@@ -31,7 +31,7 @@ from flambeau.statistics import counters
 FEWEST_NODES: Final = 64
 _SUFFIX: Final = ".plan"
 _LEVEL: Final = 1  # of zlib: JSON of kernels shrinks to a tenth
-_PLAIN: Final = frozenset((int, float, complex, bool, str, type(None), dtype))
+PLAIN: Final[frozenset[type]] = frozenset((int, float, complex, bool, str, type(None), dtype))
 
 Front = Callable[[], tuple[Graph, list[list[Step]]]]
 
@@ -62,19 +62,24 @@ class Lowered:
 
 def key_of(graph: Graph) -> str | None:
     """The name of the graph's plan; None if it is too small, or has attributes that are no plain numbers and names."""
-    if len(graph.nodes) < FEWEST_NODES or not all(_is_plain(node.attrs) for node in graph.nodes if node.attrs):
+    return name_of("plan", graph, FEWEST_NODES, PLAIN, lambda x: x)
+
+
+def name_of(kind: str, graph: Graph, fewest: int, kinds: frozenset[type], plain: Callable[[Any], Any]) -> str | None:
+    """The name of a plan of at least so many nodes, whose attributes are of these types. `plain`: what stands for a number, or a tuple of some, in it."""
+    if len(graph.nodes) < fewest or not all(_is_plain(node.attrs, kinds) for node in graph.nodes if node.attrs):
         return None
     facts = (
         graph.target.key(),
         graph.inputs, graph.parameters, graph.outputs, graph.updates,
-        [(v.shape, v.dtype.name, v.strides, v.offset, v.base, v.dynamic) for v in graph.values],
-        [(node.op, node.inputs, node.outputs, exact(node.attrs)) for node in graph.nodes],
+        [(plain(tuple(v.shape)), v.dtype.name, plain(v.strides), plain(v.offset), v.base, plain(v.dynamic)) for v in graph.values],
+        [(node.op, node.inputs, node.outputs, exact(plain(node.attrs))) for node in graph.nodes],
     )  # fmt: skip
-    return "plan:" + hashlib.sha256(repr(facts).encode()).hexdigest()
+    return f"{kind}:{hashlib.sha256(repr(facts).encode()).hexdigest()}"
 
 
-def _is_plain(x: Any) -> bool:
-    return type(x) in _PLAIN or (type(x) is tuple and all(_is_plain(y) for y in x))
+def _is_plain(x: Any, kinds: frozenset[type]) -> bool:
+    return type(x) in kinds or (type(x) is tuple and all(_is_plain(y, kinds) for y in x))
 
 
 def load(key: str, graph: Graph, lowered: Lowered) -> Plan | None:
